@@ -20,7 +20,7 @@ from transformer_jax.decoding import translate
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
-from transformer_jax.tasks import task_of
+from transformer_jax.tasks import output_of
 
 Program = Callable[[Sequence[str]], list[str]]  # from texts to translations
 
@@ -99,7 +99,7 @@ class Ours:
     config.decode_tokens = decode_tokens(rows, length, build.longest_text(config))
     _, params = build.transformer(config)
     self.translator = translate.Translator(
-      config, task_of(config), words, without_eos(params)
+      config, output_of(config), words, without_eos(params)
     )
 
   def __call__(self, texts: Sequence[str]) -> list[str]:

@@ -12,11 +12,12 @@ import ml_collections
 
 from benchmarks import decoding, rivals, training
 from benchmarks.timing import OURS
-from transformer_jax.data import prepare, vocabulary
+from transformer_jax.data import vocabulary
 from transformer_jax.decoding.translate import split_lines
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
-from transformer_jax.tasks import task_of
+from transformer_jax.prepare import prepare
+from transformer_jax.tasks import reader_of
 from transformer_jax.training.trainer import Trainer
 
 ROWS = (16, 64)  # in a batch of decoding, by default
@@ -61,7 +62,7 @@ def measure(what: str, config: Config, options: Options, folders: Folders) -> di
   """Measures 'training' or 'decoding'; lines() shows the result.
 
   Args:
-    folders: what prepare.prepare_corpus() takes, if a corpus is needed.
+    folders: what prepare.ensure() takes, if a corpus is needed.
 
   Raises:
     UserError: what the options say cannot be measured.
@@ -83,7 +84,7 @@ def _training(config: Config, options: Options, folders: Folders) -> dict:
   with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
     if options.rows is None:
-      corpus = prepare.prepare_corpus(config, task_of(config), *folders)
+      corpus = prepare.ensure(config, reader_of(config), *folders)
     elif len(options.rows) > 1:
       raise UserError('--rows: training takes one number')
     else:
@@ -116,7 +117,7 @@ def _decoding(config: Config, options: Options, folders: Folders) -> dict:
     texts = [line for line in split_lines(options.text.read_bytes()) if line]
     if not texts:
       raise UserError(f'--text={options.text}: no sentence is in it')
-    words = vocabulary.read(prepare.prepare_corpus(config, task_of(config), *folders))
+    words = vocabulary.read(prepare.ensure(config, reader_of(config), *folders))
   platform.start(config.slices)
   result = decoding.measure(
     config,

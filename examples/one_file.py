@@ -235,7 +235,7 @@ def beam_search(params, source, beam, alpha, extra_length=50):
 # 5.1 Training data and batching
 def read_corpus():
   """Returns the [English, German] pairs of train, dev and test."""
-  lines = lzma.open(PACKAGE / 'data/embedded.en-de.tsv.xz', 'rt', encoding='utf-8')
+  lines = lzma.open(PACKAGE / 'prepare/embedded.en-de.tsv.xz', 'rt', encoding='utf-8')
   pairs = [line.rstrip('\n').split('\t') for line in lines]
   return pairs[:-2000], pairs[-2000:-1000], pairs[-1000:]
 

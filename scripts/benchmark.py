@@ -15,8 +15,8 @@ writes JSON to --output or to stdout.
 
 from benchmarks import rivals, run
 from transformer_jax import config
-from transformer_jax.data.corpus import config_flag, data_flags
 from transformer_jax.machine import cli, files
+from transformer_jax.runs.flags import config_flag, data_flags
 
 FLAGS = cli.Flags(__doc__)
 CONFIG = config_flag(FLAGS, 'Config to measure.')

@@ -18,9 +18,10 @@ import ml_collections
 
 from transformer_jax import config as configs
 from transformer_jax.data.batches import Batches, train_batches
-from transformer_jax.data.corpus import check_settings, config_flag, data_dir
+from transformer_jax.data.corpus import check_settings
 from transformer_jax.machine import cli, files, platform
 from transformer_jax.model import flops
+from transformer_jax.runs.flags import config_flag, data_dir
 from transformer_jax.scale import compile, topologies
 
 FLAGS = cli.Flags(__doc__)

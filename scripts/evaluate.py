@@ -16,11 +16,11 @@ With --source nothing is written, and `--against` translates the same file.
 
 import sys
 
-from transformer_jax.data import cleaning
-from transformer_jax.data.corpus import data_dir
+from transformer_jax.data import text
 from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
+from transformer_jax.runs.flags import data_dir
 from transformer_jax.runs.run import Run, checkpoint_flags, dtype_flag
 from transformer_jax.scoring import bleu
 
@@ -69,7 +69,7 @@ def main(argv: list[str]) -> None:
   check_flags()
   interruption = Interruption()
   if HYPOTHESES.value:
-    cleaning.check_code(TARGET_LANGUAGE.value)
+    text.check_code(TARGET_LANGUAGE.value)
     files = HYPOTHESES.value, REFERENCES.value, AGAINST_HYPOTHESES.value
     how = TARGET_LANGUAGE.value, TOKENIZED.value
     lines = bleu.score_files(*files, *how)

@@ -4,11 +4,12 @@ python -m scripts.prepare_data --config=configs/base.py:en-de [--raw_dir=DIR]
 python -m scripts.prepare_data --verify=data/wmt14.en-de
 """
 
-from transformer_jax.data import prepare
-from transformer_jax.data.corpus import config_flag, data_flags, verify_corpus
+from transformer_jax.data.corpus import verify_corpus
 from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
-from transformer_jax.tasks import task_of
+from transformer_jax.prepare import prepare
+from transformer_jax.runs.flags import config_flag, data_flags
+from transformer_jax.tasks import reader_of
 
 FLAGS = cli.Flags(__doc__)
 CONFIG = config_flag(FLAGS, 'Config whose corpus to prepare.', required=False)
@@ -24,7 +25,7 @@ def main(argv: list[str]) -> None:
     print(f'{VERIFY.value} is as its card says')
   elif CONFIG.value is not None:
     folders = (flag.value for flag in DATA)
-    cli.say(prepare.prepare_corpus(CONFIG.value, task_of(CONFIG.value), *folders))
+    cli.say(prepare.ensure(CONFIG.value, reader_of(CONFIG.value), *folders))
   else:
     raise UserError('give --config, or --verify and a prepared folder')
 

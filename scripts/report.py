@@ -11,9 +11,9 @@ summary and names what it leaves out. --html and --markdown write the whole repo
 
 import pathlib
 
-from transformer_jax.data.corpus import data_dir
 from transformer_jax.machine import cli, files
-from transformer_jax.tasks import TASKS
+from transformer_jax.runs.flags import data_dir
+from transformer_jax.tasks import OUTPUTS
 
 FLAGS = cli.Flags(__doc__, positional=True)
 SAMPLES = FLAGS.integer(
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
   paths = [pathlib.Path(argument) for argument in arguments[1:]]
   texts = HeldOut(DATA_DIR.value, map(pathlib.Path, REFERENCES.value))
-  summary, blocks = report.make_report(paths, TASKS, texts, SAMPLES.value)
+  summary, blocks = report.make_report(paths, OUTPUTS, texts, SAMPLES.value)
   blocks = [page.heading(1, report.TITLE), *blocks]
   if HTML.value:
     files.write(HTML.value, page.page(report.TITLE, blocks))

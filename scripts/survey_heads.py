@@ -12,8 +12,8 @@ import transformer_jax
 from transformer_jax.analysis import survey
 from transformer_jax.analysis.maps import RunAttention
 from transformer_jax.data import batches
-from transformer_jax.data.corpus import data_dir
 from transformer_jax.machine import cli
+from transformer_jax.runs.flags import data_dir
 from transformer_jax.runs.run import checkpoint_flags
 
 FLAGS = cli.Flags(__doc__)

@@ -18,12 +18,12 @@ the cores and GPUs. `--submit=slurm` submits each run to Slurm through submitit:
 
 import sys
 
-from transformer_jax.data.corpus import data_flags
 from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.report import paper
 from transformer_jax.runs import sweep
+from transformer_jax.runs.flags import data_flags
 
 FLAGS = cli.Flags(__doc__, positional=True)
 ROWS = FLAGS.list('rows', [], 'Rows of Table 3, such as base,D1,C1, or all.')

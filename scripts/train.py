@@ -16,13 +16,13 @@ import numpy as np
 from absl import logging
 
 from transformer_jax import config as configs
-from transformer_jax.data import prepare
-from transformer_jax.data.corpus import config_flag, data_flags
 from transformer_jax.decoding.evaluate import DevBleu
 from transformer_jax.machine import cli, errors, hosts, platform
 from transformer_jax.machine.signals import Interruption
+from transformer_jax.prepare import prepare
+from transformer_jax.runs.flags import config_flag, data_flags
 from transformer_jax.runs.run import Run, start_from
-from transformer_jax.tasks import task_of
+from transformer_jax.tasks import reader_of
 from transformer_jax.training.loop import train
 
 FLAGS = cli.Flags(__doc__)
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> None:
     start_from(config, INIT_FROM.value, WORKDIR.value)
   if CONFIG.value:
     configs.check_row(config, FLAGS.plain)
-  task = task_of(config)
+  reader = reader_of(config)
   if DETERMINISTIC.value:  # some operations of a GPU sum in an order that changes
     platform.set_xla_flag('--xla_gpu_deterministic_ops=true')
   with Interruption() as interruption:
@@ -66,10 +66,12 @@ def main(argv: list[str]) -> None:
       folders = (*(flag.value for flag in DATA), WORKDIR.value if goes_on else None)
       if not first:
         hosts.wait_for_all('prepared')
-      corpus = prepare.prepare_corpus(config, task, *folders)
+      corpus = prepare.ensure(config, reader, *folders)
       if first:
         hosts.wait_for_all('prepared')
-      bleu = DevBleu(config, task, corpus) if config.best_by == 'bleu' else None
+      bleu = None
+      if config.best_by == 'bleu':
+        bleu = DevBleu(config, reader.output, corpus)
       train(config, WORKDIR.value, corpus, interruption, bleu)
 
 

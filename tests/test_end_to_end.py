@@ -15,11 +15,11 @@ import pytest
 from toy.config import tiny
 from toy.corpus import write_raw
 from toy.runs import SETTINGS, TINY, state_shapes, untimed
-from transformer_jax.data import prepare
 from transformer_jax.data.corpus import read_card
+from transformer_jax.prepare import prepare
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
-from transformer_jax.tasks import TRANSLATION
+from transformer_jax.tasks import LINES
 from transformer_jax.training import checkpoint
 from transformer_jax.training.checkpoint import finished_steps
 from transformer_jax.training.loop import train
@@ -134,7 +134,7 @@ def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
   others = {'slices': 8, 'extra_length': 0, 'patience': 1}  # it does not end this run
   config = tiny(**TINY | steps | others)
   corpus = tmp_path / 'toy'
-  prepare.prepare_corpus(config, TRANSLATION, tmp_path, raw)
+  prepare.ensure(config, LINES, tmp_path, raw)
   straight, broken = Run(tmp_path / 'straight'), Run(tmp_path / 'broken')
   train(config, straight.workdir, corpus)
 

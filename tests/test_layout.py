@@ -19,8 +19,8 @@ LAYERS = (
   ('decoding', 'report'),
 )
 CORE = {name for layer in LAYERS for name in layer}
-# Siblings import the core and never each other.
-SIBLINGS = {'analysis', 'exchange', 'parsing', 'scale'}
+# Siblings import the core and never each other, but a task's reader what reads text.
+SIBLINGS = {'analysis', 'exchange', 'parsing', 'prepare', 'scale'}
 
 
 def imported(path: pathlib.Path) -> Iterator[str]:
@@ -35,7 +35,7 @@ def imported(path: pathlib.Path) -> Iterator[str]:
 def allowed(name: str) -> set[str]:
   """Returns the subpackages that the subpackage `name` may import."""
   if name in SIBLINGS:
-    return CORE | {name}
+    return CORE | {name} | ({'prepare'} if name == 'parsing' else set())
   level = next(n for n, layer in enumerate(LAYERS) if name in layer)
   return {name}.union(*LAYERS[:level])
 

@@ -4,21 +4,21 @@ import pytest
 
 from configs import base
 from transformer_jax.machine.errors import UserError
-from transformer_jax.tasks import TASKS, TRANSLATION, task_of
+from transformer_jax.tasks import OUTPUTS, TRANSLATION, output_of
 
 
 def test_a_config_chooses_its_task():
   config = base.get_config()
   config.best_by = 'bleu'
-  assert task_of(config) is TRANSLATION
+  assert output_of(config) is TRANSLATION
   config.task = 'summarisation'
   with pytest.raises(UserError, match="'translation' or 'parsing' .--config.task"):
-    task_of(config)
+    output_of(config)
   config.task = 'parsing'
   with pytest.raises(UserError, match='best_by=bleu: parsing has no BLEU'):
-    task_of(config)
+    output_of(config)
   config.best_by = 'perplexity'
-  assert task_of(config) is TASKS['parsing']
+  assert output_of(config) is OUTPUTS['parsing']
 
 
 def test_a_translation_is_one_line_as_it_was_written():

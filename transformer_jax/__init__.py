@@ -47,10 +47,11 @@ def load(
   """
   from transformer_jax.decoding.loaded_run import LoadedRun  # JAX takes seconds
   from transformer_jax.runs.run import Run
-  from transformer_jax.tasks import task_of
+  from transformer_jax.tasks import output_of
 
   run = Run(pathlib.Path(workdir).absolute())  # weights are read later
-  return LoadedRun(run, task_of(run.config()), average, step, beam, alpha, decode_dtype)
+  output = output_of(run.config())
+  return LoadedRun(run, output, average, step, beam, alpha, decode_dtype)
 
 
 def attention(

@@ -1,16 +1,21 @@
-"""The tasks that a config can choose: the core gets one of them as an argument."""
+"""The tasks that a config can choose.
+
+A task is a Reader, which prepares its text, and an Output, which the core gets as an
+argument.
+"""
 
 from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
 from transformer_jax.config import KEYS, Tag, values
-from transformer_jax.data import sources, vocabulary, wmt14
-from transformer_jax.data.task import Scorer, Task
 from transformer_jax.machine.errors import UserError
-from transformer_jax.parsing.task import PARSING
+from transformer_jax.parsing.task import TREES
+from transformer_jax.prepare import lines, pieces, wmt14
+from transformer_jax.prepare.sources import Reader
 from transformer_jax.runs.result import BLEUS
 from transformer_jax.scoring import bleu
+from transformer_jax.scoring.output import Output, Scorer
 
 
 def _target(config: ConfigDict) -> Callable[[str], str]:
@@ -21,15 +26,9 @@ def _target(config: ConfigDict) -> Callable[[str], str]:
   return lambda line: line
 
 
-TRANSLATION = Task(
+TRANSLATION = Output(
   name='translation',
-  readers={
-    'wmt14': wmt14.read_splits,
-    'files': sources.from_files,
-    'embedded': sources.embedded,
-  },
   target=_target,
-  learners=vocabulary.learners,
   source=lambda _: lambda line: line,
   # A model can write the end of a line: in byte pieces, or because its corpus has it.
   finish=lambda line, output: (' '.join(output.splitlines()), True),
@@ -47,26 +46,42 @@ TRANSLATION = Task(
   section=None,
 )
 
-TASKS = {task.name: task for task in (TRANSLATION, PARSING)}
+LINES = Reader(
+  output=TRANSLATION,
+  readers={
+    'wmt14': wmt14.read_splits,
+    'files': lines.from_files,
+    'embedded': lines.embedded,
+  },
+  learners=pieces.learners,
+)
+
+READERS = {reader.output.name: reader for reader in (LINES, TREES)}
+OUTPUTS = {name: reader.output for name, reader in READERS.items()}
 
 
-def task_of(config: ConfigDict) -> Task:
-  """Returns the task that a config chooses.
+def reader_of(config: ConfigDict) -> Reader:
+  """Returns the reader of the task that a config chooses.
 
-  Raises UserError if there is none, or it lacks BLEU or a constraint that the config
-  needs.
+  Raises UserError if there is no such task, or it lacks BLEU or a constraint that the
+  config needs.
   """
-  if config.task not in TASKS:
-    known = ' or '.join(map(repr, TASKS))
+  if config.task not in READERS:
+    known = ' or '.join(map(repr, READERS))
     raise UserError(f'task={config.task!r}: {known} (--config.task)')
-  task = TASKS[config.task]
-  if config.best_by == 'bleu' and not task.scorer.has_bleu:
+  reader = READERS[config.task]
+  if config.best_by == 'bleu' and not reader.output.scorer.has_bleu:
     raise UserError(
-      f"best_by=bleu: {task.name} has no BLEU; take 'perplexity' (--config.best_by)"
+      f"best_by=bleu: {config.task} has no BLEU; take 'perplexity' (--config.best_by)"
     )
-  if config.constrained and task.constraint is None:
+  if config.constrained and reader.output.constraint is None:
     raise UserError(
-      f'constrained=True: {task.name} has no constraint; take False '
+      f'constrained=True: {config.task} has no constraint; take False '
       '(--config.constrained)'
     )
-  return task
+  return reader
+
+
+def output_of(config: ConfigDict) -> Output:
+  """Returns the output of the task that a config chooses; errors as reader_of()."""
+  return reader_of(config).output

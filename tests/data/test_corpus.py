@@ -14,13 +14,14 @@ from toy.config import tiny
 from transformer_jax.data import corpus
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
+from transformer_jax.runs import flags
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 
 def parsed(*overrides: str, config: str) -> ml_collections.ConfigDict:
   table = Flags('')
-  holder = corpus.config_flag(table, '')
+  holder = flags.config_flag(table, '')
   table.parse(['x', f'--config={ROOT}/configs/{config}', *overrides])
   return holder.value
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 import toy.corpus
 from toy.corpus import learn
-from transformer_jax.data import batches, prepare, vocabulary
+from transformer_jax.data import batches, vocabulary
 from transformer_jax.data.corpus import STREAMS
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from transformer_jax.machine.errors import UserError
+from transformer_jax.prepare import pieces, prepare
 
 # Whatever is printable and likely, and some that naive code trips over: no-break and
 # ideographic spaces, combining and zero-width characters, an emoji, a replacement.
@@ -115,8 +116,8 @@ def sample(
   rows, texts = [*rows], [folder / name for name in 'ab']
   for path in texts:
     path.write_text(''.join(f'{path.name}{n}\n' for n in rows))
-  chosen = vocabulary.choose_pairs(texts, len(rows), count, seed)
-  a, b = ([*vocabulary.chosen_lines(path, chosen)] for path in texts)
+  chosen = pieces.choose_pairs(texts, len(rows), count, seed)
+  a, b = ([*pieces.chosen_lines(path, chosen)] for path in texts)
   assert [line[1:] for line in a] == [line[1:] for line in b]
   return [int(line[1:]) for line in a]
 

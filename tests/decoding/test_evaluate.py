@@ -24,7 +24,6 @@ from transformer_jax.data.corpus import (
   read_text,
   write_card,
 )
-from transformer_jax.data.task import Outputs
 from transformer_jax.decoding.evaluate import (
   DevBleu,
   Evaluation,
@@ -40,6 +39,7 @@ from transformer_jax.model import build
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring import bleu
+from transformer_jax.scoring.output import SystemOutput
 from transformer_jax.tasks import TRANSLATION
 from transformer_jax.training import checkpoint
 from transformer_jax.training.perplexity import Perplexity
@@ -86,7 +86,7 @@ def compared(run: Run, other: Run, **which: int) -> list[str]:
 
 def comparison(ours: list[str], theirs: list[str]) -> list[str]:
   """Returns the lines that compare these texts."""
-  outputs = Outputs(ours, REFERENCES, 'de', False)
+  outputs = SystemOutput(ours, REFERENCES, 'de', False)
   return [*TRANSLATION.scorer.comparison_lines(outputs, theirs)]
 
 

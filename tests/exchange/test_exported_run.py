@@ -14,13 +14,13 @@ from safetensors.numpy import load_file
 import transformer_jax
 from toy import checkpoints, forms, untrained
 from toy.config import tiny
-from transformer_jax.data import prepare
 from transformer_jax.decoding.evaluate import Evaluation
 from transformer_jax.exchange.export import export
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
+from transformer_jax.prepare import prepare
 from transformer_jax.runs.run import Run, start_from
-from transformer_jax.tasks import TRANSLATION
+from transformer_jax.tasks import LINES
 from transformer_jax.training.trainer import Trainer
 
 STEPS = [10, 20]
@@ -93,7 +93,7 @@ def test_training_starts_from_it(trained: pathlib.Path, workdir, tmp_path):
   config.data.raw_dir = str(workdir.parent / 'raw')
   start_from(config, exported, tmp_path / 'new')
   assert config.init_from.step == STEPS[-1]
-  corpus = prepare.prepare_corpus(config, TRANSLATION, tmp_path / 'data')
+  corpus = prepare.ensure(config, LINES, tmp_path / 'data')
   params = Trainer(config, corpus).initial().params
   expected = transformer_jax.load(exported).params
   jax.tree.map(np.testing.assert_array_equal, params, expected)

@@ -12,7 +12,7 @@ import transformer_jax
 from configs import parsing
 from toy import checkpoints, forms, untrained
 from toy.runs import state_shapes
-from transformer_jax.data import batches, prepare, vocabulary
+from transformer_jax.data import batches, vocabulary
 from transformer_jax.data.corpus import read_text
 from transformer_jax.decoding import translate
 from transformer_jax.decoding.evaluate import evaluate_run
@@ -21,7 +21,8 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import build
 from transformer_jax.parsing import trees
-from transformer_jax.parsing.task import PARSING
+from transformer_jax.parsing.task import PARSING, TREES
+from transformer_jax.prepare import prepare
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run, start_from
 
@@ -57,7 +58,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
   """Returns a run on the treebank whose parameters are random."""
   folder = tmp_path_factory.mktemp('parsing')
   config = config_of(folder)
-  corpus = prepare.prepare_corpus(config, PARSING, folder / 'data', folder)
+  corpus = prepare.ensure(config, TREES, folder / 'data', folder)
   run = Run.open(folder / 'run', config, corpus)
   params = forms.random_like(state_shapes(config)[0], 0.4, seed=4)
   checkpoints.save(run.checkpoints, untrained.STEP, params, {'count': np.zeros(())})
@@ -127,7 +128,7 @@ def test_a_parser_is_tuned_to_another_treebank(run: Run, tmp_path: pathlib.Path)
   config.model.update({'vocab_size': 40, 'target_vocab_size': 19})
   (tmp_path / 'train.mrg').write_text('(NP (DT a) (NN dog))\n' * 9)
   start_from(config, run.workdir, tmp_path / 'tuned')
-  corpus = prepare.prepare_corpus(config, PARSING, tmp_path / 'data', tmp_path)
+  corpus = prepare.ensure(config, TREES, tmp_path / 'data', tmp_path)
   for name in vocabulary.FILES:
     assert (corpus / name).read_bytes() == (run.workdir / name).read_bytes()
   config = config_of(tmp_path)
@@ -144,7 +145,7 @@ def test_a_parser_may_write_numbers_and_read_whole_words(tmp_path: pathlib.Path)
   config.data.update({'numbers': True, 'whole_words': True})
   config.data.files.train = ('train', 'train+subtrees')
   config.model.update({'vocab_size': 30, 'target_vocab_size': 30})
-  corpus = prepare.prepare_corpus(config, PARSING, tmp_path / 'data', tmp_path)
+  corpus = prepare.ensure(config, TREES, tmp_path / 'data', tmp_path)
   sources, targets = read_text(corpus, 'dev')
   lengths = [side.lengths for side in batches.read_split(corpus, 'dev')]
   assert [*lengths[0]] == [len(line.split()) + 1 for line in sources]
@@ -153,4 +154,4 @@ def test_a_parser_may_write_numbers_and_read_whole_words(tmp_path: pathlib.Path)
   assert [*lengths[1]] == more, 'a number for each word'
   with pytest.raises(UserError, match='whole_words needs a vocabulary of the target'):
     config.model.target_vocab_size = 0
-    prepare.prepare_corpus(config, PARSING, tmp_path / 'another', tmp_path)
+    prepare.ensure(config, TREES, tmp_path / 'another', tmp_path)

@@ -12,7 +12,7 @@ from transformer_jax.parsing.pcfg import Baseline
 from transformer_jax.report import page, paper
 from transformer_jax.report.report import make_report
 from transformer_jax.report.results import HeldOut
-from transformer_jax.tasks import TASKS
+from transformer_jax.tasks import OUTPUTS
 
 FLAT = ['(TOP (XX She) (XX laughed))', '(TOP (UH Oh))']
 CONFIG = json.loads(parsing.get_config('gum').to_json_best_effort())
@@ -33,7 +33,7 @@ def test_all_parsers_stand_in_one_table(tmp_path: pathlib.Path):
   RUN.write(tmp_path / 'run/result.json')
   files.write_json(tmp_path / 'pcfg.json', dataclasses.asdict(BASELINE))
   paths = [tmp_path / 'run', tmp_path / 'pcfg.json']
-  summary, blocks = make_report(paths, TASKS, HeldOut(tmp_path), 3)
+  summary, blocks = make_report(paths, OUTPUTS, HeldOut(tmp_path), 3)
   text = page.markdown(blocks, 'x')
   rows = [line for line in text.splitlines() if '| the paper |' in line]
   assert len(rows) == len(paper.TABLE_4) == 12

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from configs import parsing
 from toy.results import GOLD
-from transformer_jax.data.task import Outputs
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import trees
 from transformer_jax.parsing.task import PARSING
+from transformer_jax.scoring.output import SystemOutput
 
 TOKENS = '(S )S (NP )NP )VP DT NN ( ) (TOP \u2047 (S)'.split()
 
@@ -52,7 +52,7 @@ def test_trees_are_scored_with_how_many_were_valid():
   targets = ['(S (NP PRP )NP (VP VBD )VP )S', '(FRAG UH )FRAG']
   assert scorer.references(['She laughed', 'Oh'], targets) == GOLD
   flat = '(TOP (XX She) (XX laughed))'
-  outputs = Outputs([flat, GOLD[1]], GOLD, 'tree', False, [False, True])
+  outputs = SystemOutput([flat, GOLD[1]], GOLD, 'tree', False, [False, True])
   result = scorer.score(outputs)
   assert result['valid'] == 50
   assert result['parsing']['recall'] == 25 and result['parsing']['precision'] == 100

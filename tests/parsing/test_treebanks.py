@@ -7,10 +7,10 @@ import re
 import pytest
 
 from toy.config import tiny
-from transformer_jax.data import cleaning
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import treebanks, trees
 from transformer_jax.parsing.trees import Tree
+from transformer_jax.prepare import cleaning
 
 TREE = '( (S (NP-SBJ (PRP We)) (VP (VBD slept)) (. .)))\n'
 PAIR = 'We slept .', '(S (NP PRP )NP (VP VBD )VP . )S'

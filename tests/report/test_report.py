@@ -16,7 +16,7 @@ from transformer_jax.report import comparison, paper, results
 from transformer_jax.report import report as module
 from transformer_jax.report.results import HeldOut, ScoredRun
 from transformer_jax.scoring.bleu import Score
-from transformer_jax.tasks import TASKS
+from transformer_jax.tasks import OUTPUTS
 
 SENTENCES = 6
 
@@ -169,7 +169,7 @@ LEDGER = {'agrees': 'verified', 'disagrees': 'falsified', 'undecided': 'inconclu
 def published(folder: str, references: pathlib.Path | None = None):
   """Returns the group of published results, with the differences of its rows."""
   paths = sorted((ROOT / 'results' / folder).glob('*.json'))
-  runs = results.read(paths, TASKS).evaluations
+  runs = results.read(paths, OUTPUTS).evaluations
   (group,), left_out = comparison.group(runs)
   assert len(group.members) == len(runs) and not left_out + group.left_out
   texts = HeldOut(ROOT, filter(None, [references]))

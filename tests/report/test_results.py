@@ -7,7 +7,7 @@ import pytest
 
 from toy.results import changed, of_row, written
 from transformer_jax.report import results
-from transformer_jax.tasks import TASKS
+from transformer_jax.tasks import OUTPUTS
 
 PUBLISHED = pathlib.Path(__file__).parents[2] / 'results'
 
@@ -18,7 +18,7 @@ def test_every_published_result_is_read():
   parsed = [*(PUBLISHED / 'parsing').rglob('*.json')]
   assert translated and parsed
   for path in translated + parsed:
-    evaluations, baselines, left_out = results.read([path], TASKS)
+    evaluations, baselines, left_out = results.read([path], OUTPUTS)
     assert len(evaluations + baselines) == 1 and not left_out, path
     if path in translated:
       (run,), folder = evaluations, path.parent.name
@@ -37,14 +37,14 @@ def test_all_translations_of_a_run_are_read_or_else_its_result(tmp_path: pathlib
   for beam in (4, 1):
     changed(of_row('D1'), beam=beam).write(home / 'translations' / f'{beam}.json')
   (home / 'result.json').write_text('half')
-  contents = results.read([home], TASKS)
+  contents = results.read([home], OUTPUTS)
   assert [s.result.beam for s in contents.evaluations] == [1, 4]
   assert not contents.left_out
   assert {s.name for s in contents.evaluations} == {'run'}
-  alone = results.read([home / 'translations' / '4.json'], TASKS)
+  alone = results.read([home / 'translations' / '4.json'], OUTPUTS)
   assert alone.evaluations == contents.evaluations[1:]
   of_row('D1').write(home / 'result.json')
-  (same,) = results.read([home / 'result.json'], TASKS).evaluations
+  (same,) = results.read([home / 'result.json'], OUTPUTS).evaluations
   assert (same.name, same.home, same.path) == ('run', home, home / 'result.json')
 
 
@@ -59,10 +59,10 @@ def test_damaged_translations_are_named(content: bytes, tmp_path: pathlib.Path):
   whole.text.parent.mkdir()
   path = whole.text.with_name(f'{whole.text.name}.gz')
   path.write_bytes(gzip.compress(b'Ja.\nNein.\n'))
-  (one,), *_, left_out = results.read([whole.home], TASKS)
+  (one,), *_, left_out = results.read([whole.home], OUTPUTS)
   assert one.translations == ['Ja.', 'Nein.'] and not left_out
   path.write_bytes(content)
-  evaluations, *_, left_out = results.read([whole.home], TASKS)
+  evaluations, *_, left_out = results.read([whole.home], OUTPUTS)
   assert not evaluations and len(left_out) == 1 and str(path) in left_out[0]
 
 
@@ -72,6 +72,6 @@ def test_runs_of_one_name_bear_their_folders(tmp_path: pathlib.Path):
     written(of_row(), home)
   homes.append(tmp_path / 'b/base/seed-1')
   written(of_row(), homes[-1])
-  named = results.read([*homes, *homes], TASKS)
+  named = results.read([*homes, *homes], OUTPUTS)
   names = ['a/base/seed-1', 'base/seed-2', 'C1/seed-1', 'C1/seed-2', 'b/base/seed-1']
   assert [s.name for s in named.evaluations] == names * 2

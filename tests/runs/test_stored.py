@@ -14,7 +14,7 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.report import results
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run, finished_steps
-from transformer_jax.tasks import TASKS
+from transformer_jax.tasks import OUTPUTS
 
 TESTS = pathlib.Path(__file__).parents[1]
 DAYS = sorted(path for path in (TESTS / 'records').iterdir() if path.is_dir())
@@ -32,7 +32,7 @@ def test_a_run_of_every_day_is_read(day: pathlib.Path):
 
 @pytest.mark.parametrize('day', DAYS, ids=lambda day: day.name)
 def test_results_of_every_day_are_read(day: pathlib.Path):
-  read = results.read(sorted(day.glob('*.json')), TASKS)
+  read = results.read(sorted(day.glob('*.json')), OUTPUTS)
   assert not read.left_out and len(read.baselines) == 1
   assert {run.result.task: run.name for run in read.evaluations} == {
     'translation': 'translation',

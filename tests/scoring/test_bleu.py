@@ -11,9 +11,9 @@ import sacrebleu
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformer_jax.data.task import Outputs
 from transformer_jax.machine.errors import UserError
 from transformer_jax.scoring import bleu, moses
+from transformer_jax.scoring.output import SystemOutput
 
 DATA = pathlib.Path(__file__).parents[1] / 'fixtures'
 GOLDEN = json.loads((DATA / 'paper_bleu.json').read_text('utf-8'))
@@ -264,7 +264,7 @@ def test_text_with_hardly_a_space_is_counted_by_characters(capsys):
 def test_only_a_script_with_capitals_is_lower_cased():
   georgian, lower = 'ეს არის წინადადება', 'ein kleiner satz'
   for line in (lower, 'Ein kleiner satz', georgian, '1 2 3'):
-    outputs = Outputs([line], [line], 'xx', False)
+    outputs = SystemOutput([line], [line], 'xx', False)
     assert ('lower-cased' in bleu.kind(outputs)) == (line == lower)
 
 

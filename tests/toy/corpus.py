@@ -10,9 +10,10 @@ from ml_collections import ConfigDict
 from toy.config import tiny
 from transformer_jax.data import batches, vocabulary
 from transformer_jax.data.corpus import SPLITS, Card, read_card
-from transformer_jax.data.prepare import write_corpus
-from transformer_jax.data.task import Task
-from transformer_jax.tasks import TRANSLATION
+from transformer_jax.prepare import pieces
+from transformer_jax.prepare.prepare import write_corpus
+from transformer_jax.prepare.sources import Reader
+from transformer_jax.tasks import LINES
 
 WORDS = 'one two three four five six seven eight nine ten'.split()
 GERMAN = 'eins zwei drei vier fünf sechs sieben acht neun zehn'.split()
@@ -50,11 +51,11 @@ def write_raw(
 
 
 def prepare(
-  raw: pathlib.Path, config: ConfigDict | None = None, task: Task = TRANSLATION
+  raw: pathlib.Path, config: ConfigDict | None = None, reader: Reader = LINES
 ) -> Card:
   """Prepares the corpus of a config, or tiny()'s, beside `raw`; returns its card."""
   config, data_dir = config or tiny(), raw.parent / 'data'
-  write_corpus(config, task, task.splits(config, raw, None), data_dir)
+  write_corpus(config, reader, reader.sources(config, raw, None), data_dir)
   return read_card(data_dir / config.data.name)
 
 
@@ -67,7 +68,7 @@ def learn(
 ) -> None:
   """Learns byte pairs."""
   keys = {'data.character_coverage': coverage, 'data.byte_fallback': byte_fallback}
-  learn_pieces, _ = vocabulary.learners(tiny(**keys))
+  learn_pieces, _ = pieces.learners(tiny(**keys))
   learn_pieces(sentences, path, size)
 
 

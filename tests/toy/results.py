@@ -15,7 +15,7 @@ from transformer_jax.report.results import ScoredRun
 from transformer_jax.runs.result import VERSION, Result
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring.bleu import Score
-from transformer_jax.tasks import TASKS
+from transformer_jax.tasks import OUTPUTS
 
 CARD = Card(VocabularyEntry(''), {})  # as little as a card can say
 SIGNATURES = 'nrefs:1|case:mixed|tok:13a', 'tok:moses-de'
@@ -121,7 +121,7 @@ def written(result: Result, home: pathlib.Path, lines: str | None = None) -> Sco
     text = result.translations(Run(home))
     text.parent.mkdir(exist_ok=True)
     text.write_text(lines)
-  contents = results.read([home], TASKS)
+  contents = results.read([home], OUTPUTS)
   assert not contents.left_out
   return contents.evaluations[0]
 

@@ -10,11 +10,11 @@ import pytest
 
 from toy import corpus, untrained
 from toy.config import tiny
-from transformer_jax.data import prepare
 from transformer_jax.data.corpus import read_card
 from transformer_jax.machine.errors import UserError
+from transformer_jax.prepare import prepare
 from transformer_jax.runs.run import Run, start_from
-from transformer_jax.tasks import TRANSLATION
+from transformer_jax.tasks import LINES
 from transformer_jax.training import checkpoint
 from transformer_jax.training.trainer import Trainer
 
@@ -46,7 +46,7 @@ def test_starts_with_its_parameters(texts, parent: pathlib.Path, tmp_path):
   start_from(config, parent, workdir)
   assert config.data.name.startswith('new.') and config.is_locked
   assert config.init_from.step == untrained.STEP
-  folder = prepare.prepare_corpus(config, TRANSLATION, tmp_path / 'data')
+  folder = prepare.ensure(config, LINES, tmp_path / 'data')
   words = [path / 'vocabulary.model' for path in (folder, parent)]
   assert words[0].read_bytes() == words[1].read_bytes()
   about = read_card(folder)
@@ -81,8 +81,8 @@ def test_another_vocabulary_is_refused(texts, parent: pathlib.Path, tmp_path):
   shutil.copy(parent / 'vocabulary.model', kept)
   shutil.copy(texts / 'other' / 'train.de', parent / 'vocabulary.model')
   with pytest.raises(UserError, match='is not the vocabulary .* that new.* is to be'):
-    prepare.prepare_corpus(config, TRANSLATION, tmp_path / 'data')
-  folder = prepare.prepare_corpus(config, TRANSLATION, tmp_path / 'data', run=kept)
+    prepare.ensure(config, LINES, tmp_path / 'data')
+  folder = prepare.ensure(config, LINES, tmp_path / 'data', run=kept)
   assert read_card(folder).vocabulary.from_run, 'the run has it already'
 
 

@@ -1,4 +1,4 @@
-"""Describes a corpus: its keys in a config, its sources of text, its folder's card.
+"""The folder of a prepared corpus: its keys in a config, its card, its text.
 
 The card names the folder's files with their sums, and what they come from. A corpus's
 identity is a hash of what is in its folder: vocabulary, token files, and the text of
@@ -8,15 +8,13 @@ dev and test. The files that it was prepared from are no part of the identity.
 import hashlib
 import json
 import pathlib
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import ml_collections
 import msgspec
-from absl import flags
 
-from transformer_jax.config import KEYS, Tag, as_json, check, values
-from transformer_jax.machine.cli import Flags
+from transformer_jax.config import KEYS, Tag, as_json, values
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
 
@@ -25,9 +23,6 @@ SPLITS = ('train', 'dev', 'test')
 CARD = 'card.json'
 
 _AGAIN = 'Delete the folder and prepare it again'
-
-# Source and target sentence; None for a side that is not UTF-8.
-Pair = tuple[str | None, str | None]
 
 # In config.data.files, what the name of a sacreBLEU test set begins with.
 SACREBLEU = 'sacrebleu:'
@@ -44,27 +39,6 @@ NEWSTEST = {
   '9a12cb6e8efb': 'newstest2014',  # English, of fr-en
   '2bd07dc204f9': 'newstest2014',  # French
 }
-
-
-class Source(NamedTuple):
-  """Sentence pairs of one publication; a split has one or more sources.
-
-  Attributes:
-    name: for the card and for messages, without folders.
-    files: what `pairs` reads; may be empty.
-    pairs: returns an iterator over the pairs in order. In training it may yield an
-      error in place of a flawed pair.
-    counts_for_vocabulary: False if its pairs are made of another source's: a vocabulary
-      of whole words does not count their words.
-  """
-
-  name: str
-  files: tuple[pathlib.Path, ...]
-  pairs: Callable[[], Iterator[Pair | UserError]]
-  counts_for_vocabulary: bool = True
-
-
-Splits = dict[str, list[Source]]  # by SPLITS
 
 
 def corpus_settings(config: ml_collections.ConfigDict) -> dict[str, Any]:
@@ -109,37 +83,6 @@ def rename_if_changed(
     config.data.name += f'.{hashlib.sha256(text.encode()).hexdigest()[:8]}'
 
 
-def config_flag(
-  table: Flags, about: str, required: bool = True
-) -> flags.FlagHolder[ml_collections.ConfigDict]:
-  """Defines --config and the flags of its keys, which may rename the corpus."""
-
-  def resolve(config: ml_collections.ConfigDict, *plain_and_overridden: Any) -> None:
-    check(config.to_dict())
-    rename_if_changed(config, *plain_and_overridden)
-
-  return table.config(about, KEYS, resolve, required)
-
-
-def data_dir(table: Flags) -> flags.FlagHolder[pathlib.Path]:
-  """Defines --data_dir."""
-  return table.path('data_dir', 'data', 'Folder of prepared corpora.')
-
-
-def data_flags(table: Flags) -> tuple[flags.FlagHolder, ...]:
-  """Defines --data_dir, --raw_dir, --tfds_data_dir: what prepare_corpus() takes."""
-  return (
-    data_dir(table),
-    table.path(
-      'raw_dir',
-      None,
-      "Folder of raw text: a sentence a line, treebanks, or WMT14's Parquet files. "
-      'Default: tensorflow-datasets downloads WMT14.',
-    ),
-    table.path('tfds_data_dir', None, 'Folder of tensorflow-datasets.'),
-  )
-
-
 # The card
 
 
@@ -161,7 +104,7 @@ class SourceEntry(msgspec.Struct, omit_defaults=True):
   dropped: dict[str, int] = {}  # by reason
 
 
-class Split(msgspec.Struct, omit_defaults=True):
+class SplitEntry(msgspec.Struct, omit_defaults=True):
   """What a card says of a split; numbers count pairs unless they are of tokens."""
 
   read: int = 0
@@ -179,7 +122,7 @@ class Card(msgspec.Struct, omit_defaults=True):
   """The content of card.json."""
 
   vocabulary: VocabularyEntry
-  splits: dict[str, Split]
+  splits: dict[str, SplitEntry]
   corpus: dict[str, Any] = {}  # corpus_settings()
   target_vocabulary: VocabularyEntry | None = None  # None: both languages share one
   versions: dict[str, str] = {}

@@ -1,26 +1,22 @@
-"""Reads text: files with a sentence a line, and the test sets of sacreBLEU.
+"""Lines of text, and codes of languages, the same for training, search and scores.
 
-A file is called STEM.LANGUAGE, or the same with .gz, .zst, .bz2 or .xz at its end, and
-is then unpacked as it is read. Line n of one language translates line n of the other.
+A file has a sentence a line. If its name ends in .gz, .zst, .bz2 or .xz, it is unpacked
+as it is read.
 """
 
 import bz2
 import codecs
 import contextlib
-import functools
 import gzip
-import html
 import io
-import itertools
 import lzma
 import pathlib
 import re
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO
 
-from transformer_jax.data.corpus import SACREBLEU, Pair, Source
 from transformer_jax.machine.errors import UserError
 
 # Suffixes of compressed files.
@@ -28,11 +24,32 @@ PACKED = ('.gz', '.zst', '.bz2', '.xz')
 
 _BLOCK = 1 << 20  # bytes that are read at once
 
-_SEGMENT = re.compile(r'<seg\b[^>]*>(.*?)</seg>', re.IGNORECASE | re.DOTALL)
-# WMT also writes a bare & ("R&D"), so an entity must end with a semicolon.
-_ENTITY = re.compile(r'&#?\w+;')
-# No-break spaces stay: newstest2014 in French has 1,478 of them.
-_SPACE = re.compile('[ \t\n\r\f\v]+')
+# Scripts without spaces between words: their languages (ISO 639), and their letters.
+UNSPACED = (
+  (
+    {'zh', 'ja', 'gan', 'hak', 'lzh', 'wuu', 'yue'},
+    '\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff',
+  ),
+  ({'th', 'lo'}, '\u0e00-\u0eff'),
+  ({'bo', 'dz'}, '\u0f00-\u0fff'),
+  ({'my', 'mnw', 'shn'}, '\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f'),
+  ({'km'}, '\u1780-\u17ff'),
+)
+UNSPACED_LETTER = re.compile(f'[{"".join(letters for _, letters in UNSPACED)}]')
+
+CODE = re.compile('[a-z]{2,3}(_[A-Za-z0-9]+)?')  # de, hsb, pt_BR
+# Other codes of the languages whose scorers know them by a code of two letters.
+_CODES = dict(
+  pair.split(':')
+  for pair in (
+    'asm:as ben:bn bod:bo bur:my cat:ca ces:cs chi:zh cmn:zh cn:zh cze:cs deu:de '
+    'dut:nl dzo:dz ell:el eng:en est:et fin:fi fra:fr fre:fr ger:de gle:ga gre:el '
+    'guj:gu hin:hi hun:hu ice:is isl:is ita:it jp:ja jpn:ja kan:kn khm:km kor:ko '
+    'lao:lo lav:lv lit:lt mal:ml mar:mr mya:my nld:nl ori:or pan:pa pol:pl por:pt '
+    'ron:ro rum:ro rus:ru slk:sk slo:sk slv:sl som:so spa:es swe:sv tam:ta tel:te '
+    'tha:th tib:bo zho:zh'
+  ).split()
+)
 
 
 @contextlib.contextmanager
@@ -99,101 +116,24 @@ def input_line(line: str, nfc: bool) -> str:
   return unicodedata.normalize('NFC', line) if nfc else line
 
 
-def read_segments(path: pathlib.Path) -> Iterator[str]:
-  """Yields the segments of a test set in WMT's SGML, as WMT's plain files have them.
+# Languages
 
-  Replaces entities, and each run of white space by one space.
+
+def is_unspaced(code: str) -> bool:
+  """Returns True if a language has no spaces between words."""
+  return any(code in codes for codes, _ in UNSPACED)
+
+
+def check_code(code: str) -> None:
+  """Raises UserError for what is no code of a language, such as de, hsb or pt_BR.
+
+  Any two or three letters are a code, but those by which no scorer knows the language.
   """
-  for segment in _SEGMENT.findall(read_bytes(path).decode()):
-    text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), segment)
-    yield _SPACE.sub(' ', text).strip(' ')
-
-
-def read_pairs(
-  source: pathlib.Path,
-  target: pathlib.Path,
-  read: Callable[[pathlib.Path], Iterable[str | None]] = read_lines,
-) -> Iterator[Pair]:
-  """Yields the pairs of two files, whose lines `read` yields.
-
-  Reads both to their ends, to notice all damage and to count all lines.
-
-  Raises:
-    UserError: a file is damaged, or, after the last pair, one file has more lines.
-  """
-  counts = [0, 0]
-
-  def counted(number: int, path: pathlib.Path) -> Iterator[str | None]:
-    for line in read(path):
-      counts[number] += 1
-      yield line
-
-  texts = counted(0, source), counted(1, target)
-  yield from zip(*texts, strict=False)
-  for _ in itertools.chain(*texts):
-    pass
-  if counts[0] != counts[1]:
+  # A scorer knows how to split Japanese by the code ja alone.
+  if short := _CODES.get(code.partition('_')[0]):
+    raise UserError(f'{code!r}: the code of this language is {short}')
+  if not CODE.fullmatch(code):
     raise UserError(
-      f'{source} has {counts[0]} lines and {target} has {counts[1]}: they must pair up'
+      f'{code!r} is no code of a language (ISO 639), such as de, hsb, pt_BR or '
+      'zh_Hant: small letters, and a region or script after _'
     )
-
-
-def find_files(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
-  """Returns which files exist of folder/NAME and its packed forms, such as NAME.gz."""
-  paths = [folder / (name + end) for end in ('', *PACKED)]
-  return [path for path in paths if path.is_file()]
-
-
-def find_file(folder: pathlib.Path, name: str) -> pathlib.Path:
-  """Returns the one file folder/NAME, packed or not; else raises UserError."""
-  paths = find_files(folder, name)
-  if not paths:
-    raise UserError(
-      f'{folder / name}: no such file, nor {", ".join(name + end for end in PACKED)}'
-    )
-  if len(paths) > 1:
-    names = ' and '.join(path.name for path in paths)
-    raise UserError(f'{folder} has {names}: keep one of them')
-  return paths[0]
-
-
-def file_source(folder: pathlib.Path, stem: str, languages: tuple[str, str]) -> Source:
-  """Returns the pairs of folder/STEM.SOURCE and folder/STEM.TARGET."""
-  paths = [find_file(folder, f'{stem}.{language}') for language in languages]
-  name = ' and '.join(path.name for path in paths)
-  return Source(name, tuple(paths), functools.partial(read_pairs, *paths))
-
-
-def sacrebleu_source(stem: str, languages: tuple[str, str]) -> Source:
-  """Returns the test set `sacrebleu:SET` in its official order.
-
-  Reads its SGML, since the text that sacreBLEU extracts from it has entities and lacks
-  no-break spaces. sacreBLEU downloads a set when it is first used.
-
-  Raises:
-    UserError: sacreBLEU has no such set in SGML, or cannot download it.
-  """
-  import sacrebleu.dataset
-  from sacrebleu import utils
-
-  name, pair = stem.removeprefix(SACREBLEU), '-'.join(languages)
-  dataset = sacrebleu.dataset.DATASETS.get(name)
-  members = dataset.langpairs.get(pair, ()) if dataset else ()
-  if len(members) != 2 or not all(str(member).endswith('.sgm') for member in members):
-    raise UserError(
-      f'{stem}: sacreBLEU has no such set of two SGML files in {pair}. It has some up '
-      'to WMT18; `sacrebleu --list` names them'
-    )
-  folder = pathlib.Path(utils.SACREBLEU_DIR, name)
-  paths = tuple(folder / 'raw' / member for member in members)
-  if not all(path.is_file() for path in paths):
-    try:
-      dataset.maybe_download()
-    except (OSError, EOFError, SystemExit) as error:  # it exits if a sum is wrong
-      raise UserError(
-        f'{stem} could not be downloaded ({error}). Delete {folder} and try again, set '
-        'SACREBLEU to a folder that has the set, or name other files in '
-        '--config.data.files'
-      ) from error
-  read = functools.partial(read_pairs, *paths, read_segments)
-  return Source(' and '.join(path.name for path in paths), paths, read)

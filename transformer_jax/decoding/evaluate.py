@@ -13,7 +13,6 @@ from tqdm import tqdm
 from transformer_jax import config as configs
 from transformer_jax.data import batches, vocabulary
 from transformer_jax.data.corpus import read_card, read_text
-from transformer_jax.data.task import Outputs, Task
 from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.machine import files, platform
@@ -23,6 +22,7 @@ from transformer_jax.model import flops
 from transformer_jax.runs.result import SCORES, VERSION, Result
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring import bleu
+from transformer_jax.scoring.output import Output, SystemOutput
 from transformer_jax.training.perplexity import Perplexity
 
 PACKAGES = ('jax', 'flax', 'optax', 'sentencepiece', 'sacrebleu', 'sacremoses')
@@ -38,7 +38,7 @@ class Evaluation:
 
   def __init__(self, loaded: LoadedRun, data_dir: pathlib.Path, split: str):
     """Raises UserError if the split cannot be scored, before the long work."""
-    config, scorer = loaded.config, loaded.task.scorer
+    config, scorer = loaded.config, loaded.output.scorer
     scorer.check(config.data.tokenized, config.data.target_language)
     self._loaded, self._split = loaded, split
     self._corpus = data_dir / config.data.name
@@ -70,7 +70,7 @@ class Evaluation:
     scores: dict[str, Any] = dict.fromkeys(SCORES)
     texts = [one.text for one in best]
     outputs = self._outputs(texts, [one.valid for one in best])
-    scores |= loaded.task.scorer.score(outputs)
+    scores |= loaded.output.scorer.score(outputs)
     _say('measuring dev perplexity')
     result = Result(
       version=VERSION,
@@ -100,11 +100,11 @@ class Evaluation:
     )
     return result, texts
 
-  def _outputs(self, texts: list[str], valid: Sequence[bool] = ()) -> Outputs:
+  def _outputs(self, texts: list[str], valid: Sequence[bool] = ()) -> SystemOutput:
     """Returns outputs with the references that the task scores them against."""
     data = self._loaded.config.data
     how = data.target_language, data.tokenized
-    return Outputs(texts, self._references, *how, valid)
+    return SystemOutput(texts, self._references, *how, valid)
 
   def is_current(self) -> bool:
     """Returns True if outputs of this search exist, and their result."""
@@ -172,7 +172,8 @@ class Evaluation:
     a, b = (configs.flat(result.config | result.search()) for result in results)
     for key in sorted(configs.differences(a, b)):
       yield f'config.{key}: {a.get(key)} against {b.get(key)}'
-    yield from self._loaded.task.scorer.comparison_lines(self._outputs(ours), baseline)
+    scorer = self._loaded.output.scorer
+    yield from scorer.comparison_lines(self._outputs(ours), baseline)
 
 
 def _say(doing: str) -> None:
@@ -204,7 +205,7 @@ def evaluate_run(
       evaluation.write(result, outputs)
     interruption.last_words = lambda: f'{translations} is written, and its result.'
     yield f'{split}: {_search(loaded, loaded.translator.dtype.name)}'
-    yield from loaded.task.scorer.score_lines(vars(result))
+    yield from loaded.output.scorer.score_lines(vars(result))
     yield f'dev perplexity {result.dev_perplexity:.3f} per piece'
     for other, count in (result.overlap or {}).items():
       if count:
@@ -235,7 +236,7 @@ def evaluate_files(
   """
   sources, targets = map(bleu.read_lines, (source, references))
   bleu.check_lines(source, sources, references, targets)
-  data, scorer = loaded.config.data, loaded.task.scorer
+  data, scorer = loaded.config.data, loaded.output.scorer
   scorer.check(data.tokenized, data.target_language)
   expected = scorer.references(sources, targets)
   if against and against.config.data.target_language != data.target_language:
@@ -254,11 +255,11 @@ def evaluate_files(
       print(line, file=sys.stderr)
     texts.append([one.text for one in best])
     how = data.target_language, data.tokenized, [one.valid for one in best]
-    outputs = Outputs(texts[-1], expected, *how)
+    outputs = SystemOutput(texts[-1], expected, *how)
     yield f'{one.run.workdir}: {_search(one, one.translator.dtype.name)}'
     yield from scorer.score_lines(scorer.score(outputs))
   if against:
-    outputs = Outputs(texts[0], expected, *how)
+    outputs = SystemOutput(texts[0], expected, *how)
     yield from scorer.comparison_lines(outputs, texts[1])
 
 
@@ -279,10 +280,10 @@ class DevBleu:
   """
 
   def __init__(
-    self, config: ml_collections.ConfigDict, task: Task, corpus: pathlib.Path
+    self, config: ml_collections.ConfigDict, output: Output, corpus: pathlib.Path
   ):
     """Raises UserError if the target's tokeniser is not installed."""
-    self._config, self._task = config.copy_and_resolve_references(), task
+    self._config, self._output = config.copy_and_resolve_references(), output
     self._config.beam = 1
     data = config.data
     self._vocabularies = vocabulary.read(corpus)
@@ -295,7 +296,7 @@ class DevBleu:
   def __call__(self, params: PyTree) -> tuple[float, list[tuple[str, str, str]]]:
     """Returns BLEU in percent, and a few sources, translations and references."""
     if self._translator is None:
-      rest = self._task, self._vocabularies, params
+      rest = self._output, self._vocabularies, params
       self._translator = Translator(self._config, *rest)
     else:
       self._translator.replace_params(params)

@@ -14,7 +14,6 @@ from jaxtyping import PyTree
 
 from transformer_jax import config as configs
 from transformer_jax.data import batches, text
-from transformer_jax.data.task import Task
 from transformer_jax.data.vocabulary import EOS, Vocabularies
 from transformer_jax.decoding.translate import Hypothesis, Translator
 from transformer_jax.machine import platform
@@ -22,6 +21,7 @@ from transformer_jax.machine.devices import map_rows, replicate_read_only, round
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 from transformer_jax.runs.run import Run, chosen_steps
+from transformer_jax.scoring.output import Output
 from transformer_jax.training import checkpoint
 
 Pair = tuple[list[int], list[int]]  # ids of source and target, each with its EOS
@@ -51,7 +51,7 @@ class LoadedRun:
 
   Attributes:
     run: the run's folder.
-    task: the task that its config chooses.
+    output: of the task that its config chooses.
     config: the run's (config.py has the keys), with the caller's options of search.
     steps: the steps of the averaged checkpoints, in ascending order.
     graph: the model without its parameters; nnx.merge() puts them together.
@@ -60,7 +60,7 @@ class LoadedRun:
   def __init__(
     self,
     run: Run,
-    task: Task,
+    output: Output,
     average: int | None = None,
     step: int | str | None = None,
     beam: int | None = None,
@@ -68,7 +68,7 @@ class LoadedRun:
     decode_dtype: str | None = None,
   ):
     """Starts the devices. Arguments and errors are those of transformer_jax.load()."""
-    self.run, self.task = run, task
+    self.run, self.output = run, output
     self.config = run.config()
     search = {'beam': beam, 'alpha': alpha, 'decode_dtype': decode_dtype}
     self.config.update({k: value for k, value in search.items() if value is not None})
@@ -99,7 +99,7 @@ class LoadedRun:
     measured = (record.get('dev_perplexity') for record in self.run.records())
     dev = [perplexity for perplexity in measured if perplexity]
     nats = math.log(dev[-1]) if dev else math.inf
-    return Translator(self.config, self.task, self.vocabularies, self.params, nats)
+    return Translator(self.config, self.output, self.vocabularies, self.params, nats)
 
   def translate(self, sentences: Sequence[str]) -> list[str]:
     """Returns the best translation of each sentence; of an empty one, ''.
@@ -185,12 +185,12 @@ class LoadedRun:
   def source_ids(self, sentences: Sequence[str]) -> list[list[int]]:
     """Returns each sentence's ids as the model reads them, with EOS."""
     vocabulary = self.vocabularies.source
-    lines = map(self.task.source(vocabulary), self._lines(sentences))
+    lines = map(self.output.source(vocabulary), self._lines(sentences))
     return [[*ids, EOS] for ids in vocabulary.encode([*lines])]
 
   def target_ids(self, sentences: Sequence[str]) -> list[list[int]]:
     """Returns each sentence's ids as the model would write them, with EOS."""
-    lines = map(self.task.target(self.config), self._lines(sentences))
+    lines = map(self.output.target(self.config), self._lines(sentences))
     return [[*ids, EOS] for ids in self.vocabularies.target.encode([*lines])]
 
   def _lines(self, sentences: Sequence[str]) -> list[str]:

@@ -16,7 +16,6 @@ from flax import nnx
 from jaxtyping import PyTree
 
 from transformer_jax.data import batches, text
-from transformer_jax.data.task import Task
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabularies
 from transformer_jax.decoding.beam_search import Cache, Hypotheses, Memory, Search
 from transformer_jax.machine import platform
@@ -29,6 +28,7 @@ from transformer_jax.machine.devices import (
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 from transformer_jax.model.transformer import SearchWeights, search_weights
+from transformer_jax.scoring.output import Output
 
 # So many lines are translated and then written. An interruption loses no more of them.
 LINES_AT_ONCE = 10_000
@@ -50,7 +50,7 @@ class Hypothesis(NamedTuple):
   text: str  # in one line, as the task finishes it
   score: float  # log P / length penalty, in nats; 0 for an empty line
   tokens: list[int]  # with EOS, unless it was cut at its limit
-  valid: bool = True  # False if the task repaired the text, see Task.finish
+  valid: bool = True  # False if the task repaired the text, see Output.finish
 
 
 class Translator:
@@ -70,7 +70,7 @@ class Translator:
   def __init__(
     self,
     config: ml_collections.ConfigDict,
-    task: Task,
+    output: Output,
     vocabularies: Vocabularies,
     params: PyTree,
     nats: float = math.inf,
@@ -88,8 +88,8 @@ class Translator:
     self._prepare = jax.jit(lambda params: search_weights(params, self.dtype))
     self.replace_params(params)
     self._longest = build.longest_text(config)
-    self._task, self._mask = task, None
-    self._constraint = task.constraint if config.constrained else None
+    self._output, self._mask = output, None
+    self._constraint = output.constraint if config.constrained else None
     if self._constraint:
       self._mask = self._constraint.mask(vocabularies.target.pieces())
     self._unknown = {*np.flatnonzero(vocabularies.source.is_unknown).tolist()}
@@ -113,7 +113,7 @@ class Translator:
     """
     vocabulary = self._vocabularies.source
     sentences = [text.input_line(line, self._config.data.nfc) for line in sentences]
-    lines = [*map(self._task.source(vocabulary), sentences)]
+    lines = [*map(self._output.source(vocabulary), sentences)]
     ids = [self._ids(line) for line in vocabulary.encode(lines)]
     results = [[self._finish(s, '', 0.0, [])] for s in sentences]
     order = [i for i in sorted(range(len(ids)), key=lambda i: -len(ids[i])) if ids[i]]
@@ -208,8 +208,8 @@ class Translator:
   def _finish(
     self, sentence: str, text: str, score: float, ids: list[int]
   ) -> Hypothesis:
-    output, valid = self._task.finish(sentence, text)
-    return Hypothesis(output, score, ids, valid)
+    line, valid = self._output.finish(sentence, text)
+    return Hypothesis(line, score, ids, valid)
 
 
 def search_of(
@@ -224,8 +224,8 @@ def search_of(
   Args:
     graph: from build.architecture(), with the dtype of the search's products.
     length: tokens that sources are padded to.
-    mask: a Task.constraint's (data/task.py has its arguments), which reads the sizes.
-      None: outputs are free, and the sizes are not read.
+    mask: an Output.constraint's (scoring/output.py has its arguments), which reads the
+      sizes. None: outputs are free, and the sizes are not read.
   """
   beam, alpha, extra = (config[key] for key in ('beam', 'alpha', 'extra_length'))
   limit = length + extra

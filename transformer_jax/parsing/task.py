@@ -9,21 +9,27 @@ import msgspec
 import numpy as np
 from ml_collections import ConfigDict
 
-from transformer_jax.data import sources
-from transformer_jax.data.corpus import Splits
-from transformer_jax.data.task import Constraint, Outputs, Scorer, Section, Task
 from transformer_jax.data.vocabulary import EOS, SPACE, SPECIAL, Vocabulary
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import evalb, pcfg, treebanks, trees, words
 from transformer_jax.parsing.evalb import Parsing
 from transformer_jax.parsing.trees import Tree
+from transformer_jax.prepare import lines
+from transformer_jax.prepare.sources import Reader, Sources
+from transformer_jax.scoring.output import (
+  Constraint,
+  Output,
+  Scorer,
+  Section,
+  SystemOutput,
+)
 
 if TYPE_CHECKING:
   import jax
 
 
-def _splits(config: ConfigDict, raw_dir: pathlib.Path | None, _: Any) -> Splits:
-  folder = sources.check_folder(config, raw_dir)
+def _sources(config: ConfigDict, raw_dir: pathlib.Path | None, _: Any) -> Sources:
+  folder = lines.check_folder(config, raw_dir)
   return treebanks.read_splits(folder, config.data.files, config.data.seed)
 
 
@@ -65,7 +71,7 @@ def _references(sources: Sequence[str], targets: Sequence[str]) -> list[str]:
   return [str(Tree(source.split(' '), tokens.split(' '))) for source, tokens in pairs]
 
 
-def _score(outputs: Outputs) -> dict[str, Any]:
+def _score(outputs: SystemOutput) -> dict[str, Any]:
   scores = evalb.score(outputs.references, outputs.hypotheses)
   return {
     'text': 'trees',
@@ -196,11 +202,9 @@ class TreeMask(NamedTuple):
     return jnp.where(allowed, 0.0, -jnp.inf)
 
 
-PARSING = Task(
+PARSING = Output(
   name='parsing',
-  readers={'trees': _splits},
   target=_target,
-  learners=words.learners,
   source=_source,
   finish=_finish,
   scorer=Scorer(
@@ -216,3 +220,4 @@ PARSING = Task(
   constraint=Constraint(size=lambda line: len(trees.words(line)), mask=TreeMask.of),
   section=Section(read_baseline=pcfg.read_baseline, write=_section),
 )
+TREES = Reader(output=PARSING, readers={'trees': _sources}, learners=words.learners)

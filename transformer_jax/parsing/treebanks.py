@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from transformer_jax.data import text
-from transformer_jax.data.corpus import Pair, Source, Splits
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import trees
 from transformer_jax.parsing.trees import Node, Tree
+from transformer_jax.prepare import sources
+from transformer_jax.prepare.sources import Pair, Source, Sources
 
 MAX_SUBTREE = 12  # words
 PASSES = 6  # how often each tree is altered
@@ -62,7 +63,7 @@ def pair(tree: Tree) -> Pair:
 
 def read_splits(
   raw_dir: pathlib.Path, files: Mapping[str, Sequence[str]], seed: int
-) -> Splits:
+) -> Sources:
   """Returns the trees of each split's files, without flawed ones in training.
 
   Args:
@@ -89,7 +90,7 @@ def _source(raw_dir: pathlib.Path, name: str, seed: int, leave_out: bool) -> Sou
     return substitute(_source(raw_dir, stem, seed, leave_out), seed)
   if name in WSJ:
     return _wall_street_journal(raw_dir, WSJ[name])
-  path = text.find_file(raw_dir, f'{name}.mrg')
+  path = sources.find_file(raw_dir, f'{name}.mrg')
   return _treebank(path.name, [path], leave_out)
 
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from transformer_jax.data.task import Task
 from transformer_jax.machine.errors import UserError
 from transformer_jax.report import comparison, figures, paper, results, tables
 from transformer_jax.report.comparison import Differences, Group
@@ -24,6 +23,7 @@ from transformer_jax.report.page import (
 )
 from transformer_jax.report.results import HeldOut, ScoredRun
 from transformer_jax.scoring import bleu
+from transformer_jax.scoring.output import Output
 
 TITLE = 'Attention Is All You Need: runs'
 WIDTH, INDENT = 96, 15  # of a terminal's lines
@@ -35,7 +35,7 @@ Facts = list[tuple[str, str]]
 
 def make_report(
   paths: Sequence[pathlib.Path],
-  tasks: Mapping[str, Task],
+  outputs: Mapping[str, Output],
   texts: HeldOut,
   samples: int,
 ) -> tuple[str, list[Block]]:
@@ -45,14 +45,14 @@ def make_report(
 
   Args:
     paths: of runs' folders and of results.
-    tasks: all of them, by name. Those with a section of their own have no BLEU.
+    outputs: of all tasks, by name. Those with a section of their own have no BLEU.
     texts: what the paired tests and the samples take.
     samples: sentences of each test set to show with their translations.
 
   Raises:
     UserError: no path holds a run or a result, or what was scored is damaged.
   """
-  evaluations, all_baselines, left_out = results.read(paths, tasks)
+  evaluations, all_baselines, left_out = results.read(paths, outputs)
   for reason in left_out:
     print(f'left out: {legible(reason)}', file=sys.stderr)
   for path in texts.unused(evaluations):
@@ -60,13 +60,13 @@ def make_report(
   if not evaluations and not all_baselines:
     raise UserError('no run with a result.json: evaluate one first')
   summary, blocks = '', []
-  if runs := [run for run in evaluations if not tasks[run.result.task].section]:
+  if runs := [run for run in evaluations if not outputs[run.result.task].section]:
     summary, blocks = _report_runs(runs, left_out, texts, samples)
-  for name, task in tasks.items():
+  for name, output in outputs.items():
     runs = [run for run in evaluations if run.result.task == name]
     baselines = [baseline for of, baseline in all_baselines if of == name]
-    if task.section and (runs or baselines):
-      lines, more = task.section.write(runs, baselines)
+    if output.section and (runs or baselines):
+      lines, more = output.section.write(runs, baselines)
       summary, blocks = summary + lines, blocks + more
   return summary, blocks
 

@@ -12,12 +12,12 @@ from transformer_jax.data.corpus import (
   read_text,
   set_name,
 )
-from transformer_jax.data.task import Task
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring.bleu import read_lines
+from transformer_jax.scoring.output import Output
 
 
 class ScoredRun(NamedTuple):
@@ -148,7 +148,7 @@ class Results(NamedTuple):
   left_out: list[str]  # what could not be read, and why
 
 
-def read(paths: Sequence[pathlib.Path], tasks: Mapping[str, Task]) -> Results:
+def read(paths: Sequence[pathlib.Path], outputs: Mapping[str, Output]) -> Results:
   """Reads the results of runs' folders and of files, which may be baselines.
 
   A folder's results are those under translations/, or else result.json. Where runs have
@@ -156,14 +156,16 @@ def read(paths: Sequence[pathlib.Path], tasks: Mapping[str, Task]) -> Results:
   """
   results = Results([], [], [])
   for path in paths:
-    _read_path(path, tasks, results)
+    _read_path(path, outputs, results)
   runs = results.evaluations
   homes = {run.home for run in runs}
   named = [run._replace(name=_distinct_name(run.home, homes)) for run in runs]
   return results._replace(evaluations=named)
 
 
-def _read_path(path: pathlib.Path, tasks: Mapping[str, Task], results: Results) -> None:
+def _read_path(
+  path: pathlib.Path, outputs: Mapping[str, Output], results: Results
+) -> None:
   """Adds to `results` what a folder or a file holds."""
   paths, home = [path], path.absolute().with_suffix('')
   if path.is_dir():
@@ -174,7 +176,7 @@ def _read_path(path: pathlib.Path, tasks: Mapping[str, Task], results: Results) 
   elif path.parent.name == 'translations':
     home = path.parent.parent.resolve()
   evaluations = []
-  sections = {name: task.section for name, task in tasks.items() if task.section}
+  sections = {name: one.section for name, one in outputs.items() if one.section}
   for file in paths:
     try:
       read = ((name, one.read_baseline(file)) for name, one in sections.items())

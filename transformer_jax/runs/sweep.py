@@ -17,10 +17,10 @@ import ml_collections
 from absl import flags
 
 from transformer_jax.config import as_json, check_row
-from transformer_jax.data.corpus import config_flag
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, PARENT, Interruption
+from transformer_jax.runs.flags import config_flag
 from transformer_jax.runs.records import Patience
 from transformer_jax.runs.run import Run, averaged_steps, start_from
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from sacrebleu.metrics import BLEU
 
-from transformer_jax.data import cleaning, text
-from transformer_jax.data.task import Outputs
+from transformer_jax.data import text
 from transformer_jax.machine.errors import UserError
 from transformer_jax.scoring import moses, significance
+from transformer_jax.scoring.output import SystemOutput
 
 # Languages in Chinese characters that sacreBLEU does not know. They are cut as 'zh' is.
 CHINESE = {'gan', 'hak', 'lzh', 'wuu', 'yue'}
@@ -127,7 +127,7 @@ def sacrebleu(
     metric = BLEU(tokenize='none', force=True)
   elif short in CHINESE:
     metric = BLEU(tokenize='zh')
-  elif cleaning.is_unspaced(short) and short not in SPLIT:
+  elif text.is_unspaced(short) and short not in SPLIT:
     metric = BLEU(tokenize='char')
   elif short not in SPLIT and _has_no_spaces(references):
     print(f'{language} with hardly a space: BLEU counts characters', file=sys.stderr)
@@ -186,13 +186,13 @@ def split_compounds(line: str, language: str) -> bytes:
   return re.sub(rb'(\S)-(\S)', rb'\1 ##AT##-##AT## \2', tokens)
 
 
-def _both(outputs: Outputs) -> list[Metric]:
+def _both(outputs: SystemOutput) -> list[Metric]:
   """Returns the two BLEUs that a result has."""
   how = outputs.language, outputs.tokenized
   return [sacrebleu(*how, outputs.references), paper_bleu(*how)]
 
 
-def kind(outputs: Outputs) -> str:
+def kind(outputs: SystemOutput) -> str:
   """Returns the kind of text that is scored, as far as no signature tells it."""
   kind = 'tokens as given' if outputs.tokenized else 'detokenised'
   text = ''.join(outputs.references)
@@ -201,7 +201,7 @@ def kind(outputs: Outputs) -> str:
   return kind + (', lower-cased' if text.islower() and cased else '')
 
 
-def score(outputs: Outputs) -> dict[str, Score]:
+def score(outputs: SystemOutput) -> dict[str, Score]:
   """Returns `sacrebleu` and `paper_bleu` of a system's outputs."""
   texts = outputs.hypotheses, outputs.references
   return {metric.name: metric.score(*texts) for metric in _both(outputs)}
@@ -216,7 +216,7 @@ def score_lines(kind: str, scores: Mapping[str, Score]) -> Iterator[str]:
     yield f'of {kind}: to be compared with scores of the same text alone'
 
 
-def comparison_lines(outputs: Outputs, baseline: Sequence[str]) -> Iterator[str]:
+def comparison_lines(outputs: SystemOutput, baseline: Sequence[str]) -> Iterator[str]:
   """Yields how much better outputs are than a baseline, by a randomisation test."""
   references = outputs.references
   test = f'ar:{significance.SAMPLES}|seed:{significance.SEED}'
@@ -285,7 +285,7 @@ def score_files(
     lines = read_lines(path)
     check_lines(path, lines, references, expected)
     texts.append(lines)
-  outputs = Outputs(texts[0], expected, language, tokenized)
+  outputs = SystemOutput(texts[0], expected, language, tokenized)
   yield from score_lines(kind(outputs), score(outputs))
   if baseline is not None:
     yield from comparison_lines(outputs, texts[1])

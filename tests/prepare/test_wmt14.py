@@ -24,8 +24,8 @@ from tensorflow_datasets import decode
 from tensorflow_datasets.core import shuffle
 from tensorflow_datasets.translate import wmt, wmt14
 
-from transformer_jax.data import wmt14 as module
 from transformer_jax.machine.errors import UserError
+from transformer_jax.prepare import wmt14 as module
 
 TRAIN = ['europarl_v7', 'commoncrawl', 'newscommentary_v9']
 

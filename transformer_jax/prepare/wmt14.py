@@ -21,10 +21,12 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from transformer_jax.config import Files
-from transformer_jax.data import sources, text
-from transformer_jax.data.corpus import SPLITS, WMT14, Pair, Source, Splits, languages
+from transformer_jax.data import text
+from transformer_jax.data.corpus import SPLITS, WMT14, languages
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
+from transformer_jax.prepare import lines, sources
+from transformer_jax.prepare.sources import Pair, Source, Sources
 
 # Training pairs with text on both sides. Hugging Face's card has the same counts.
 COUNTS = {'de-en': 4_508_785, 'fr-en': 40_836_715}
@@ -43,7 +45,7 @@ _PARQUET = re.compile(r'train-(\d{5})-of-(\d{5})(?:-[0-9a-f]+)?\.parquet')
 
 def read_splits(
   config: ConfigDict, raw_dir: pathlib.Path | None, tfds_data_dir: pathlib.Path | None
-) -> Splits:
+) -> Sources:
   """Returns WMT14's text, from `raw_dir` if it is given, else from tfds.
 
   `raw_dir` holds Hugging Face's Parquet files, or files of text. Where training text
@@ -54,9 +56,9 @@ def read_splits(
   """
   paths, pair = [], languages(config)
   if raw_dir is not None:
-    paths = parquet_files(sources.check_folder(config, raw_dir), pair)
+    paths = parquet_files(lines.check_folder(config, raw_dir), pair)
     if not paths and tfds_data_dir is None:
-      return sources.from_files(config, raw_dir)
+      return lines.from_files(config, raw_dir)
   if tuple(config.data.files.train) != Files().train or config.data.suffix:
     raise UserError(
       'config.data.files.train and config.data.suffix have no effect where WMT14 comes '
@@ -75,9 +77,9 @@ def read_splits(
 
 def _held_out(stem: str, pair: tuple[str, str], raw_dir: pathlib.Path | None) -> Source:
   """Returns the dev or test set `stem` of `raw_dir`, or sacreBLEU's."""
-  if raw_dir and text.find_files(raw_dir, f'{stem}.{pair[0]}'):
-    return text.file_source(raw_dir, stem, pair)
-  return text.sacrebleu_source(WMT14.get(stem, stem), pair)
+  if raw_dir and sources.find_files(raw_dir, f'{stem}.{pair[0]}'):
+    return sources.file_source(raw_dir, stem, pair)
+  return sources.sacrebleu_source(WMT14.get(stem, stem), pair)
 
 
 # Hugging Face's Parquet files
@@ -119,8 +121,8 @@ def parquet_pairs(path: pathlib.Path, languages: tuple[str, str]) -> Iterator[Pa
   decode = lambda line: None if line is None else text.decode_line(line)
   try:
     for batch in dataset.dataset(path, format='parquet').to_batches(columns=columns):
-      lines = (map(decode, column.to_pylist()) for column in batch.columns)
-      yield from zip(*lines, strict=True)
+      texts = (map(decode, column.to_pylist()) for column in batch.columns)
+      yield from zip(*texts, strict=True)
   except (pyarrow.ArrowException, OSError) as error:
     raise UserError(
       f'{path}: damaged, or no WMT14 in {" and ".join(languages)} ({error}); get it '

@@ -17,45 +17,20 @@ from ml_collections import ConfigDict
 from tqdm import tqdm
 
 from transformer_jax.config import Cleaning
-from transformer_jax.data.corpus import Pair, Source, SourceEntry, languages
+from transformer_jax.data import text
+from transformer_jax.data.corpus import SourceEntry, languages
 from transformer_jax.machine.errors import UserError
+from transformer_jax.prepare.sources import Pair, Source
 
 # NUL, and characters that some program takes for the end of a line: mostly damage.
 # U+0085 is allowed: web text has it for the ellipsis of Windows' code page 1252.
 _CONTROL = re.compile('[\x00\n\x0b\x0c\r\x1c-\x1e\u2028\u2029]')
-
-# Scripts without spaces between words: their languages (ISO 639), and their letters.
-UNSPACED = (
-  (
-    {'zh', 'ja', 'gan', 'hak', 'lzh', 'wuu', 'yue'},
-    '\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff',
-  ),
-  ({'th', 'lo'}, '\u0e00-\u0eff'),
-  ({'bo', 'dz'}, '\u0f00-\u0fff'),
-  ({'my', 'mnw', 'shn'}, '\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f'),
-  ({'km'}, '\u1780-\u17ff'),
-)
-UNSPACED_LETTER = re.compile(f'[{"".join(letters for _, letters in UNSPACED)}]')
 
 _SAMPLE = 1_000  # pairs of a source whose languages are checked
 
 # Faults of what is no text, or text in another encoding.
 _NOT_UTF8, _CONTROLS = 'not UTF-8', 'control character'
 _REPLACED = 'replacement character'
-
-CODE = re.compile('[a-z]{2,3}(_[A-Za-z0-9]+)?')  # de, hsb, pt_BR
-# Other codes of the languages whose scorers know them by a code of two letters.
-_CODES = dict(
-  pair.split(':')
-  for pair in (
-    'asm:as ben:bn bod:bo bur:my cat:ca ces:cs chi:zh cmn:zh cn:zh cze:cs deu:de '
-    'dut:nl dzo:dz ell:el eng:en est:et fin:fi fra:fr fre:fr ger:de gle:ga gre:el '
-    'guj:gu hin:hi hun:hu ice:is isl:is ita:it jp:ja jpn:ja kan:kn khm:km kor:ko '
-    'lao:lo lav:lv lit:lt mal:ml mar:mr mya:my nld:nl ori:or pan:pa pol:pl por:pt '
-    'ron:ro rum:ro rus:ru slk:sk slo:sk slv:sl som:so spa:es swe:sv tam:ta tel:te '
-    'tha:th tib:bo zho:zh'
-  ).split()
-)
 
 # Common words that only one of these languages has.
 _COMMON = {
@@ -106,7 +81,7 @@ def _words(line: str) -> tuple[int, int]:
   spaced = len(line.split())
   if line.isascii():
     return spaced, spaced
-  return spaced, spaced + sum(map(str.isalpha, UNSPACED_LETTER.findall(line)))
+  return spaced, spaced + sum(map(str.isalpha, text.UNSPACED_LETTER.findall(line)))
 
 
 def _alphanumeric(line: str) -> float:
@@ -129,7 +104,7 @@ def _is_sentence(line: str) -> bool:
   """
   line = line if line.isascii() else _without_marks(line)
   if line.lower() == line.upper():
-    unspaced = sum(map(str.isalpha, UNSPACED_LETTER.findall(line)))
+    unspaced = sum(map(str.isalpha, text.UNSPACED_LETTER.findall(line)))
     return len(re.findall(r'[^\W\d_]+', line)) + unspaced / 2 > 3
   words = [word.strip(string.punctuation) for word in line.split()]
   plain = sum(word.isalpha() and not word[0].isupper() for word in words)
@@ -207,11 +182,6 @@ def keep_lines(texts: Sequence[pathlib.Path], chosen: np.ndarray) -> None:
 # Languages
 
 
-def is_unspaced(code: str) -> bool:
-  """Returns True if a language has no spaces between words."""
-  return any(code in codes for codes, _ in UNSPACED)
-
-
 def guess_language(lines: Iterable[str]) -> str | None:
   """Returns the language of a text: en, de or fr; None if it is another one."""
   words = [word for line in lines for word in line.lower().split()]
@@ -229,19 +199,4 @@ def check_languages(
     raise UserError(
       f'{name}: the source looks like {guesses[0]} and the target like {guesses[1]}, '
       f'but the config has {codes[0]} -> {codes[1]}: are the two swapped?'
-    )
-
-
-def check_code(code: str) -> None:
-  """Raises UserError for what is no code of a language, such as de, hsb or pt_BR.
-
-  Any two or three letters are a code, but those by which no scorer knows the language.
-  """
-  # A scorer knows how to split Japanese by the code ja alone.
-  if short := _CODES.get(code.partition('_')[0]):
-    raise UserError(f'{code!r}: the code of this language is {short}')
-  if not CODE.fullmatch(code):
-    raise UserError(
-      f'{code!r} is no code of a language (ISO 639), such as de, hsb, pt_BR or '
-      'zh_Hant: small letters, and a region or script after _'
     )

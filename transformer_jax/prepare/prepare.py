@@ -18,15 +18,14 @@ import ml_collections
 import numpy as np
 from tqdm import tqdm
 
-from transformer_jax.data import batches, cleaning, vocabulary
+from transformer_jax.data import batches, vocabulary
 from transformer_jax.data.corpus import (
   NEWSTEST,
   SPLITS,
   STREAMS,
   Card,
   SourceEntry,
-  Split,
-  Splits,
+  SplitEntry,
   VocabularyEntry,
   check_settings,
   corpus_settings,
@@ -35,17 +34,18 @@ from transformer_jax.data.corpus import (
   read_card,
   write_card,
 )
-from transformer_jax.data.task import Task
 from transformer_jax.data.vocabulary import Vocabularies, Vocabulary
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
+from transformer_jax.prepare import cleaning, pieces
+from transformer_jax.prepare.sources import Reader, Sources
 
 _BLOCK = 20_000  # pairs that are encoded at once
 
 
-def prepare_corpus(
+def ensure(
   config: ml_collections.ConfigDict,
-  task: Task,
+  reader: Reader,
   data_dir: pathlib.Path,
   raw_dir: pathlib.Path | None = None,
   tfds_data_dir: pathlib.Path | None = None,
@@ -73,12 +73,12 @@ def prepare_corpus(
     parent = pathlib.Path(config.init_from.run)
     if run is not None and (run / vocabulary.SHARED).is_file():
       parent = run  # the run of --init_from may be missing on this machine
-    splits = task.splits(config, raw_dir, tfds_data_dir)
-    write_corpus(config, task, splits, data_dir, parent)
+    sources = reader.sources(config, raw_dir, tfds_data_dir)
+    write_corpus(config, reader, sources, data_dir, parent)
   check_settings(folder, config)
   card = read_card(folder)
   if is_prepared and run is None and raw_dir is not None:
-    changed = _changed_files(card, task.splits(config, raw_dir, tfds_data_dir))
+    changed = _changed_files(card, reader.sources(config, raw_dir, tfds_data_dir))
     if changed:
       raise UserError(
         f'{folder} was prepared from other files than those in {raw_dir} '
@@ -93,19 +93,19 @@ def prepare_corpus(
   return folder
 
 
-def _changed_files(card: Card, splits: Splits) -> list[str]:
-  """Returns the names of files that `card` and `splits` do not share."""
+def _changed_files(card: Card, sources: Sources) -> list[str]:
+  """Returns the names of files that `card` and `sources` do not share."""
   entries = [entry for split in card.splits.values() for entry in split.sources]
   before = {item for entry in entries for item in entry.files.items()}
-  paths = {p for some in splits.values() for source in some for p in source.files}
+  paths = {p for some in sources.values() for source in some for p in source.files}
   now = {(path.name, files.sha256(path)) for path in paths}
   return sorted({name for name, _ in before ^ now})
 
 
 def write_corpus(
   config: ml_collections.ConfigDict,
-  task: Task,
-  splits: Splits,
+  reader: Reader,
+  sources: Sources,
   data_dir: pathlib.Path,
   parent: pathlib.Path | None = None,
 ) -> None:
@@ -121,7 +121,7 @@ def write_corpus(
     shutil.rmtree(partial, ignore_errors=True)  # of a preparation that was killed
     partial.mkdir()
     try:
-      Preparation(config, task, splits, partial, parent).write()
+      Preparation(config, reader, sources, partial, parent).write()
       for path in partial.iterdir():
         files.sync(path)
       partial.rename(final)
@@ -149,8 +149,8 @@ def encode_files(
     Which fraction of the source's and the target's pieces, spaces aside, are unknown
     text or bytes of rare text.
   """
-  unknown, pieces = [0, 0], [0, 0]
-  lines = zip(*map(vocabulary.chosen_lines, texts), strict=True)
+  unknown, counts = [0, 0], [0, 0]
+  lines = zip(*map(pieces.chosen_lines, texts), strict=True)
   with (
     batches.token_writer(outputs[0]) as add_source,
     batches.token_writer(outputs[1]) as add_target,
@@ -168,9 +168,9 @@ def encode_files(
         kept = tokens[np.repeat(fits, lengths)]
         (add_source, add_target)[i](kept, lengths[fits])
         unknown[i] += int(vocabularies[i].is_unknown[kept].sum())
-        pieces[i] += int((kept != vocabularies[i].space).sum())
+        counts[i] += int((kept != vocabularies[i].space).sum())
       bar.update(len(pairs))
-  return [count / max(1, of) for count, of in zip(unknown, pieces, strict=True)]
+  return [count / max(1, of) for count, of in zip(unknown, counts, strict=True)]
 
 
 def _words(line: str) -> str:
@@ -189,19 +189,19 @@ class Preparation:
   def __init__(
     self,
     config: ml_collections.ConfigDict,
-    task: Task,
-    splits: Splits,
+    reader: Reader,
+    sources: Sources,
     folder: pathlib.Path,
     parent: pathlib.Path | None,
   ):
-    self._config, self._task, self._splits = config, task, splits
+    self._config, self._reader, self._sources = config, reader, sources
     self._folder, self._parent = folder, parent
     self._texts = {
       split: [folder / f'{split}.{stream}.txt' for stream in STREAMS]
       for split in SPLITS
     }
     self._compose = (lambda line: normalize('NFC', line)) if config.data.nfc else str
-    target = task.target(config)
+    target = reader.output.target(config)
     self._target = lambda line: target(self._compose(line))
 
   def write(self) -> None:
@@ -224,7 +224,7 @@ class Preparation:
       self._encode(split, card, Vocabularies(learnt[0], learnt[-1]))
     for path in self._texts['train']:
       path.unlink()
-    for split, sources in self._splits.items():
+    for split, sources in self._sources.items():
       for source, entry in zip(sources, cards[split].sources, strict=True):
         entry.files = {path.name: files.sha256(path) for path in source.files}
     settings = corpus_settings(self._config)
@@ -234,21 +234,21 @@ class Preparation:
 
   # Training
 
-  def _clean_training(self) -> tuple[Split, np.ndarray]:
+  def _clean_training(self) -> tuple[SplitEntry, np.ndarray]:
     """Writes the clean training text to two files, at most `train_pairs` pairs.
 
     Returns:
       What the card can say so far, and which pairs' words a vocabulary counts, [pairs]
       bool.
     """
-    config, sources = self._config, self._splits['train']
+    config, sources = self._config, self._sources['train']
     texts, converters = self._texts['train'], (self._compose, self._target)
     entries = cleaning.write_clean_text(config, sources, texts, converters)
     dropped = sum((Counter(entry.dropped) for entry in entries), Counter())
     kept = [entry.read - sum(entry.dropped.values()) for entry in entries]
     counted = np.repeat([source.counts_for_vocabulary for source in sources], kept)
     if (beyond := len(counted) - config.data.train_pairs) > 0:
-      chosen = vocabulary.choose_pairs(
+      chosen = pieces.choose_pairs(
         texts, len(counted), config.data.train_pairs, config.data.seed
       )
       cleaning.keep_lines(texts, chosen)
@@ -258,12 +258,14 @@ class Preparation:
       reasons = cleaning.describe_faults(dropped) or 'dev and test took all'
       raise UserError(f'no training pair of {config.data.name} is left: {reasons}')
     read = sum(entry.read for entry in entries)
-    split = Split(read=read, kept=len(counted), sources=entries, dropped=dict(dropped))
+    split = SplitEntry(
+      read=read, kept=len(counted), sources=entries, dropped=dict(dropped)
+    )
     return split, counted
 
-  def _encode(self, split: str, card: Split, vocabularies: Vocabularies) -> None:
+  def _encode(self, split: str, card: SplitEntry, vocabularies: Vocabularies) -> None:
     """Encodes the text of a split, and writes the counts into its card."""
-    source, limit = self._task.source(vocabularies.source), sys.maxsize
+    source, limit = self._reader.output.source(vocabularies.source), sys.maxsize
     converters = lambda line: source(self._compose(line)), self._target
     if split == 'train':  # its text is converted
       converters, limit = (source, str), self._config.data.max_length
@@ -310,12 +312,12 @@ class Preparation:
     count = min(len(counted), config.data.vocabulary_pairs)
     print(f'learning {size:,} pieces from {count:,} pairs', file=sys.stderr)
     texts = self._texts['train']
-    chosen = vocabulary.choose_pairs(texts, len(counted), count, config.data.seed)
-    learn, learn_target = self._task.learners(config)
+    chosen = pieces.choose_pairs(texts, len(counted), count, config.data.seed)
+    learn, learn_target = self._reader.learners(config)
     # The parts of a treebank repeat its words, which would then seem to be frequent.
     sampled = chosen & counted if config.data.whole_words and counted.any() else chosen
-    lines = vocabulary.chosen_lines(texts[0], sampled)
-    targets = vocabulary.chosen_lines(texts[1], chosen)
+    lines = pieces.chosen_lines(texts[0], sampled)
+    targets = pieces.chosen_lines(texts[1], chosen)
     sentences, of_target = int(sampled.sum()), int(chosen.sum())
     if not target_size:
       lines = itertools.chain(lines, targets)
@@ -344,9 +346,9 @@ class Preparation:
 
   # Dev and test
 
-  def _write_held_out(self, split: str) -> Split:
+  def _write_held_out(self, split: str) -> SplitEntry:
     """Writes the text of dev or test as it is, in its order."""
-    pairs, sources = [], self._splits[split]
+    pairs, sources = [], self._sources[split]
     for source in sources:
       for number, pair in enumerate(source.pairs(), 1):
         if None in pair:
@@ -377,14 +379,14 @@ class Preparation:
           file=sys.stderr,
         )
     entries = [SourceEntry(source.name) for source in sources]
-    return Split(read=len(pairs), kept=len(pairs), sources=entries)
+    return SplitEntry(read=len(pairs), kept=len(pairs), sources=entries)
 
-  def _count_overlaps(self, held_out: Mapping[str, Split]) -> None:
+  def _count_overlaps(self, held_out: Mapping[str, SplitEntry]) -> None:
     """Counts the source sentences of dev and test that each other split has too.
 
     Sentences are the same if they have the same words in lower case.
     """
-    of = lambda split: map(_words, vocabulary.chosen_lines(self._texts[split][0]))
+    of = lambda split: map(_words, pieces.chosen_lines(self._texts[split][0]))
     words = {split: [*of(split)] for split in held_out}
     known = {split: {*some} for split, some in words.items()}
     # Training text is not held in memory.

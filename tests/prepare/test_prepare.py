@@ -13,17 +13,18 @@ from toy.config import tiny
 from toy.corpus import decoded, number_lines, prepare, write, write_raw
 from transformer_jax.data import batches, vocabulary
 from transformer_jax.data.corpus import (
+  NEWSTEST,
   SPLITS,
-  Source,
   corpus_settings,
   read_card,
   verify_corpus,
 )
-from transformer_jax.data.prepare import NEWSTEST, prepare_corpus, write_corpus
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
-from transformer_jax.parsing.task import PARSING
-from transformer_jax.tasks import TRANSLATION
+from transformer_jax.parsing.task import TREES
+from transformer_jax.prepare.prepare import ensure, write_corpus
+from transformer_jax.prepare.sources import Source
+from transformer_jax.tasks import LINES
 
 # What is in it
 
@@ -137,7 +138,7 @@ def test_words_are_counted_where_they_are_text(tmp_path: pathlib.Path):
   splits = {'train': sources, 'dev': sources[:1], 'test': sources[:1]}
   sizes = {'model.vocab_size': 12, 'model.target_vocab_size': 6}
   config = tiny(**sizes, **{'data.reader': 'trees', 'data.whole_words': True})
-  write_corpus(config, PARSING, splits, tmp_path)
+  write_corpus(config, TREES, splits, tmp_path)
   words = vocabulary.read(tmp_path / 'toy').source
   assert '▁rare' not in words.pieces() and '▁dog' in words.pieces()
   side = batches.Sentences(tmp_path / 'toy' / 'train.source')
@@ -158,9 +159,9 @@ def test_warning_of_another_newstest(raw: pathlib.Path, capsys, monkeypatch):
   assert "the paper's" not in capsys.readouterr().err
 
 
-LINES = number_lines(200)
-LONG = [b'\n'.join(b' '.join([line] * 70) for line in side) for side in LINES]
-UNEQUAL = b'\n'.join(LINES[0]), b'\n'.join(LINES[1][1:])
+NUMBERS = number_lines(200)
+LONG = [b'\n'.join(b' '.join([line] * 70) for line in side) for side in NUMBERS]
+UNEQUAL = b'\n'.join(NUMBERS[0]), b'\n'.join(NUMBERS[1][1:])
 MESSAGES = [
   ('dev', b'1\n2\n3\n', b'a\nb\n\xff\n', 'line 3 of the target: not UTF-8'),
   ('test', b'', b'', 'test.en and test.de: the test split is empty'),
@@ -226,7 +227,7 @@ def test_killed_or_prepared_twice(tmp_path: pathlib.Path):
 
 
 def prepared(raw: pathlib.Path, files: pathlib.Path | None) -> pathlib.Path:
-  return prepare_corpus(tiny(), TRANSLATION, raw.parent / 'data', files)
+  return ensure(tiny(), LINES, raw.parent / 'data', files)
 
 
 @pytest.mark.parametrize('name', ['train.en', 'dev.de', 'test.de'])
@@ -250,14 +251,14 @@ def test_other_text_is_not_taken_for_it(name: str, raw: pathlib.Path):
 def test_a_resumed_run_reads_no_raw_text(raw: pathlib.Path, tmp_path: pathlib.Path):
   """The config's raw_dir may have changed or be gone."""
   config = tiny(**{'data.raw_dir': str(raw)})
-  ask = config, TRANSLATION, raw.parent / 'data'
-  folder = prepare_corpus(*ask)
+  ask = config, LINES, raw.parent / 'data'
+  folder = ensure(*ask)
   (raw / 'dev.de').write_text('anders\n' * 5)
   with pytest.raises(UserError, match='To use it .* --config.data.raw_dir='):
-    prepare_corpus(*ask)
-  assert prepare_corpus(*ask, run=tmp_path / 'run') == folder
+    ensure(*ask)
+  assert ensure(*ask, run=tmp_path / 'run') == folder
   raw.rename(tmp_path / 'gone')
-  assert prepare_corpus(*ask) == folder
+  assert ensure(*ask) == folder
 
 
 @pytest.mark.slow

@@ -1,28 +1,23 @@
-"""A task, such as translation; `transformer_jax/tasks.py` chooses it by the config."""
+"""A task's output: how a line is read and written, its scores, its report's section."""
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from transformer_jax.data.corpus import Splits
-from transformer_jax.data.vocabulary import Learner, Vocabulary
-from transformer_jax.machine.errors import UserError
-
-# Takes a config, --raw_dir and --tfds_data_dir; returns the text of all splits.
-Reader = Callable[[ConfigDict, pathlib.Path | None, pathlib.Path | None], Splits]
+from transformer_jax.data.vocabulary import Vocabulary
 
 
-class Outputs(NamedTuple):
-  """The outputs of a system for a test set, a line a sentence."""
+class SystemOutput(NamedTuple):
+  """What a system writes for a test set, a line a sentence."""
 
   hypotheses: list[str]
   references: list[str]
   language: str  # of the text
   tokenized: bool  # whether the lines are tokens, which are scored as they are
-  valid: Sequence[bool] = ()  # of each line, as Task.finish returns it
+  valid: Sequence[bool] = ()  # of each line, as Output.finish returns it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +38,9 @@ class Scorer:
   has_bleu: bool
   check: Callable[[bool, str], Any]
   references: Callable[[Sequence[str], Sequence[str]], list[str]]
-  score: Callable[[Outputs], dict[str, Any]]
+  score: Callable[[SystemOutput], dict[str, Any]]
   score_lines: Callable[[Any], Iterator[str]]
-  comparison_lines: Callable[[Outputs, Sequence[str]], Iterator[str]]
+  comparison_lines: Callable[[SystemOutput, Sequence[str]], Iterator[str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,17 +78,17 @@ class Constraint:
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
-  """All that the core needs of a task.
+class Output:
+  """What decoding, scoring and the report need of a task.
+
+  `transformer_jax/tasks.py` chooses it by the config, and the core gets it as an
+  argument.
 
   Attributes:
     name: the config's `task`.
-    readers: by the config's `data.reader`.
     target: takes a config; returns the map from a target line to the text that the
       model learns to write. Raises UserError if the config's keys are of another
       task.
-    learners: takes a config; returns the functions that learn the vocabulary of the
-      source or of both languages, and that of the target alone.
     source: takes the source's vocabulary; returns the map from a source line to the
       text that the model reads.
     finish: takes a line and the model's output for it; returns the output as one line,
@@ -103,27 +98,9 @@ class Task:
   """
 
   name: str
-  readers: Mapping[str, Reader]
   target: Callable[[ConfigDict], Callable[[str], str]]
-  learners: Callable[[ConfigDict], tuple[Learner, Learner]]
   source: Callable[[Vocabulary], Callable[[str], str]]
   finish: Callable[[str, str], tuple[str, bool]]
   scorer: Scorer
   constraint: Constraint | None
   section: Section | None
-
-  def splits(
-    self,
-    config: ConfigDict,
-    raw_dir: pathlib.Path | None,
-    tfds_data_dir: pathlib.Path | None,
-  ) -> Splits:
-    """Reads every split with the corpus's reader.
-
-    Raises:
-      UserError: the task has no such reader, or the text is missing.
-    """
-    if config.data.reader not in self.readers:
-      known = ' or '.join(map(repr, self.readers))
-      raise UserError(f'reader={config.data.reader!r}: {known} (--config.data.reader)')
-    return self.readers[config.data.reader](config, raw_dir, tfds_data_dir)

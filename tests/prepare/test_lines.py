@@ -12,15 +12,17 @@ import pytest
 import toy.corpus
 from configs import base, my
 from toy.config import tiny
-from transformer_jax.data import sources, text, wmt14
-from transformer_jax.data.corpus import SPLITS, Source, Splits
+from transformer_jax.data.corpus import SPLITS
 from transformer_jax.machine.errors import UserError
-from transformer_jax.tasks import TRANSLATION
+from transformer_jax.prepare import lines as readers
+from transformer_jax.prepare import sources, wmt14
+from transformer_jax.prepare.sources import Source, Sources
+from transformer_jax.tasks import LINES
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def lines(splits: Splits) -> dict[str, list]:
+def lines(splits: Sources) -> dict[str, list]:
   return {
     split: [pair for source in some for pair in source.pairs()]
     for split, some in splits.items()
@@ -33,7 +35,7 @@ def test_files_by_name(raw: pathlib.Path):
   toy.corpus.write(raw / 'more', 'train', b'a\n', b'b\n')
   stems = {'train': ('more/train', 'train'), 'dev': (str(raw / 'dev'),)}
   config = tiny(**{f'data.files.{split}': some for split, some in stems.items()})
-  splits = lines(sources.from_files(config, raw))
+  splits = lines(readers.from_files(config, raw))
   assert splits['train'][0] == ('a', 'b')
   assert [len(splits[split]) for split in SPLITS] == [201, 5, 5]
 
@@ -43,7 +45,7 @@ def test_the_embedded_corpus(languages: tuple[str, str]):
   """Whole splits in either direction; results/ has references of these test lines."""
   keys = 'data.source_language', 'data.target_language'
   config = tiny(**dict(zip(keys, languages, strict=True)))
-  splits = lines(sources.embedded(config))
+  splits = lines(readers.embedded(config))
   assert [len(splits[split]) for split in SPLITS] == [70_000, 1_000, 1_000]
   texts = dict(zip(languages, zip(*splits['test'], strict=True), strict=True))
   result = json.loads((ROOT / 'results' / 'quickstart.en-de.json').read_text())
@@ -62,20 +64,20 @@ def test_sampled_pairs_leave_training(raw: pathlib.Path):
   one += [*(b' ' + line for line in one), *(b'faulty %d' % n for n in range(50))]
   other += [*(b'other ' + line for line in other), *[b''] * 50]
   toy.corpus.write(raw, 'train', *(b'\n'.join(side) + b'\n' for side in (one, other)))
-  splits = lines(sources.from_files(DRAWN, raw))
+  splits = lines(readers.from_files(DRAWN, raw))
   sampled = splits['dev'] + splits['test']
   held_out = {source.strip() for source, _ in sampled}
   train = {source.strip() for source, _ in splits['train']}
   assert len(held_out) == 12 and held_out.isdisjoint(train)
   assert all(target for _, target in sampled)
-  whole = lines(sources.from_files(tiny(), raw))['train']
+  whole = lines(readers.from_files(tiny(), raw))['train']
   assert {*splits['train'], *sampled} <= {*whole}
   rows = random.Random(1).sample(whole, len(whole))
   texts = ('\n'.join(side).encode() for side in zip(*rows, strict=True))
   toy.corpus.write(raw, 'train', *texts)
-  again = lines(sources.from_files(DRAWN, raw))
+  again = lines(readers.from_files(DRAWN, raw))
   assert again['dev'] == splits['dev'] and again['test'] == splits['test']
-  other = lines(sources.from_files(tiny(**SAMPLES | {'data.seed': 2}), raw))
+  other = lines(readers.from_files(tiny(**SAMPLES | {'data.seed': 2}), raw))
   assert other['dev'] != splits['dev']
 
 
@@ -135,13 +137,13 @@ def test_sizes_of_own_text(tmp_path: pathlib.Path):
   assert config.data.files.dev == ('drawn:1000',)
 
 
-@pytest.mark.parametrize('name', sources.DEV_NAMES)
+@pytest.mark.parametrize('name', readers.DEV_NAMES)
 def test_files_of_dev(name: str, folder: pathlib.Path):
   (folder / f'{name}.cs').write_text('x\n')
   config = my.get_config(f'cs-en,{folder}')
   assert config.data.files.dev == (name,)
   with pytest.raises(UserError, match=rf'{name}\.en: no such file'):
-    sources.from_files(config, folder)
+    readers.from_files(config, folder)
 
 
 OWN_MESSAGES = [
@@ -158,7 +160,7 @@ OWN_MESSAGES = [
 @pytest.mark.parametrize(('argument', 'message'), OWN_MESSAGES)
 def test_own_files_that_are_refused(argument: str, message: str, folder: pathlib.Path):
   with pytest.raises(UserError, match=message):
-    sources.find_user_text(argument.format(folder))
+    readers.find_user_text(argument.format(folder))
 
 
 WMT14 = base.get_config()
@@ -167,7 +169,7 @@ WMT14 = base.get_config()
 @pytest.fixture
 def pairs(raw: pathlib.Path) -> list[tuple[str, str]]:
   """Returns training pairs; one sentence ends in CR."""
-  rows = lines(sources.from_files(tiny(), raw))['train']
+  rows = lines(readers.from_files(tiny(), raw))['train']
   rows[3] = (rows[3][0], rows[3][1] + '\r')
   return rows
 
@@ -176,8 +178,8 @@ def pairs(raw: pathlib.Path) -> list[tuple[str, str]]:
 def sacrebleu_sets(monkeypatch, raw: pathlib.Path) -> None:
   """dev and test of the toy corpus stand for newstest2013 and newstest2014."""
   names = {'sacrebleu:wmt13': 'dev', 'sacrebleu:wmt14/full': 'test'}
-  read = lambda stem, languages: text.file_source(raw, names[stem], languages)
-  monkeypatch.setattr(text, 'sacrebleu_source', read)
+  read = lambda stem, languages: sources.file_source(raw, names[stem], languages)
+  monkeypatch.setattr(sources, 'sacrebleu_source', read)
 
 
 def write_parquet(path: pathlib.Path, rows: list, column: str = 'translation') -> None:
@@ -206,9 +208,9 @@ def test_readers_give_the_same_corpus(raw: pathlib.Path, pairs: list, monkeypatc
   tfds_source = Source('tfds', (), lambda: iter(clean(shuffled)))
   monkeypatch.setattr(wmt14, 'tfds_source', lambda *_: tfds_source)
   splits = {
-    'files': TRANSLATION.splits(WMT14, raw, None),
-    'Parquet': TRANSLATION.splits(WMT14, folder, None),
-    'tfds': TRANSLATION.splits(WMT14, None, None),
+    'files': LINES.sources(WMT14, raw, None),
+    'Parquet': LINES.sources(WMT14, folder, None),
+    'tfds': LINES.sources(WMT14, None, None),
   }
   texts = {name: lines(some) for name, some in splits.items()}
   assert texts['files'] == texts['Parquet']
@@ -234,7 +236,7 @@ def test_local_files_beside_parquet_and_tfds(raw: pathlib.Path, pairs, monkeypat
   toy.corpus.write(folder, 'mine', b'c\n', b'd\n')
   tfds = Source('tfds', (), lambda: iter(pairs[:2]))
   monkeypatch.setattr(wmt14, 'tfds_source', lambda *_: tfds)
-  test = lines(sources.from_files(tiny(), raw))['test']
+  test = lines(readers.from_files(tiny(), raw))['test']
   expected = {'dev': [('a', 'b')], 'test': test}
   from_parquet = lines(wmt14.read_splits(WMT14, folder, None))
   assert from_parquet == expected | {'train': from_parquet['train']}
@@ -297,4 +299,4 @@ REFUSED = [
 def test_corpora_that_are_refused(changes: dict, folder: str, message: str, raw):
   with pytest.raises(UserError, match=message):
     where = None if folder is None else raw / folder
-    lines(TRANSLATION.splits(tiny(**changes), where, None))
+    lines(LINES.sources(tiny(**changes), where, None))

@@ -1,4 +1,4 @@
-"""Returns the sources of each split, as a corpus's reader has them."""
+"""Readers of lines: files of text, a user's own folder, the embedded corpus."""
 
 import functools
 import hashlib
@@ -12,16 +12,11 @@ from ml_collections import ConfigDict
 from tqdm import tqdm
 
 from transformer_jax.config import Cleaning
-from transformer_jax.data import cleaning, text
-from transformer_jax.data.corpus import (
-  SACREBLEU,
-  SPLITS,
-  Pair,
-  Source,
-  Splits,
-  languages,
-)
+from transformer_jax.data import text
+from transformer_jax.data.corpus import SACREBLEU, SPLITS, languages
 from transformer_jax.machine.errors import UserError
+from transformer_jax.prepare import cleaning, sources
+from transformer_jax.prepare.sources import Pair, Source, Sources
 
 # The embedded corpus: English, a tab and German a line, and the lines of each split.
 EMBEDDED = pathlib.Path(__file__).with_name('embedded.en-de.tsv.xz')
@@ -36,11 +31,11 @@ DEV_NAMES = ('dev', 'valid', 'val', 'validation')
 
 def from_files(
   config: ConfigDict, raw_dir: pathlib.Path | None, _: pathlib.Path | None = None
-) -> Splits:
+) -> Sources:
   """Reads files of text in `raw_dir`, test sets of sacreBLEU, and pairs of training."""
   raw_dir = check_folder(config, raw_dir)
   pair, counts = languages(config), {}
-  splits: Splits = {}
+  splits: Sources = {}
   for split in SPLITS:
     stems = config.data.files[split]
     if split != 'train' and any(stem.startswith(DRAW) for stem in stems):
@@ -53,9 +48,9 @@ def from_files(
       counts[split] = int(number)
       continue
     splits[split] = [
-      text.sacrebleu_source(stem, pair)
+      sources.sacrebleu_source(stem, pair)
       if stem.startswith(SACREBLEU)
-      else text.file_source(raw_dir, stem + config.data.suffix, pair)
+      else sources.file_source(raw_dir, stem + config.data.suffix, pair)
       for stem in stems
     ]
   if counts:
@@ -80,7 +75,7 @@ def check_folder(config: ConfigDict, raw_dir: pathlib.Path | None) -> pathlib.Pa
 
 def draw(
   train: Sequence[Source], counts: Mapping[str, int], limits: Cleaning, seed: int
-) -> Splits:
+) -> Sources:
   """Takes dev or test from training, which loses all pairs with the same sources.
 
   A hash of its source and the seed decides whether a pair is taken, so the order of the
@@ -145,7 +140,7 @@ def _choose_pairs(
 # The embedded corpus
 
 
-def embedded(config: ConfigDict, *_: pathlib.Path | None) -> Splits:
+def embedded(config: ConfigDict, *_: pathlib.Path | None) -> Sources:
   """Reads the quickstart's corpus, a file of the package (docs/quickstart.md)."""
   pair = languages(config)
   if {*pair} != {'en', 'de'}:
@@ -181,18 +176,20 @@ def find_user_text(argument: str) -> tuple[dict[str, Any], int]:
       'written with _, as in my.py:zh_Hant-en,texts'
     )
   for language in languages:
-    cleaning.check_code(language)
+    text.check_code(language)
   if len({*languages}) == 1:
     raise UserError(f'my.py:{argument}: two different languages, such as de-en')
   folder = pathlib.Path(name).expanduser().resolve()
-  paths = [text.find_file(folder, f'train.{language}') for language in languages]
+  paths = [sources.find_file(folder, f'train.{language}') for language in languages]
   pairs = _count_lines(paths[0])
   files = {'train': ('train',)}
   # A file in one of the languages is enough here; the reader raises if one is missing.
-  exists = lambda stem: any(text.find_files(folder, f'{stem}.{x}') for x in languages)
+  find = lambda stem: [sources.find_files(folder, f'{stem}.{x}') for x in languages]
   count = max(1, min(MOST_HELD_OUT, pairs // 10))
   for split, stems in (('dev', DEV_NAMES), ('test', ('test',))):
-    files[split] = (next(filter(exists, stems), f'{DRAW}{count}'),)
+    files[split] = (
+      next((stem for stem in stems if any(find(stem))), f'{DRAW}{count}'),
+    )
   path = hashlib.sha256(str(folder).encode()).hexdigest()[:6]
   data = {'name': f'my.{folder.name}.{path}.{pair}', 'files': files}
   data |= {'source_language': languages[0], 'target_language': languages[1]}

@@ -7,13 +7,12 @@ import pytest
 
 import toy.corpus
 from transformer_jax.config import Cleaning
-from transformer_jax.data.cleaning import (
-  check_code,
+from transformer_jax.machine.errors import UserError
+from transformer_jax.prepare.cleaning import (
   check_languages,
   fault,
   guess_language,
 )
-from transformer_jax.machine.errors import UserError
 
 LOOSE = Cleaning(drop_untranslated=False, min_alphanumeric=0.0)
 STRICT = Cleaning(max_characters=20, max_ratio=2.0, min_alphanumeric=0.5)
@@ -147,11 +146,3 @@ def test_other_text_is_not_refused():
   check_languages([], ('en', 'de'), 'FILE')
   for sides in ((GERMAN, GERMAN), (ENGLISH, ENGLISH), (GERMAN, FRENCH)):
     check_languages(list(zip(*sides, strict=True)), ('en', 'de'), 'FILE')
-
-
-def test_what_is_no_code():
-  for code in ('DE', 'de-DE', 'deu', 'jpn_Jpan', 'german', 'q', 'jp'):
-    with pytest.raises(UserError, match=f'^{code!r}'):
-      check_code(code)
-  for good in ('de', 'hsb', 'pt_BR', 'zh_Hant'):
-    check_code(good)
