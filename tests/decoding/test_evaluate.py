@@ -19,7 +19,7 @@ from toy.results import RESULT
 from transformer_jax.data import batches
 from transformer_jax.data.corpus import (
   Card,
-  Split,
+  SplitEntry,
   VocabularyEntry,
   read_text,
   write_card,
@@ -60,7 +60,7 @@ def make_run(folder: pathlib.Path, name: str, hypotheses: list[str]) -> Run:
     for side in ('source', 'target'):
       text = ''.join(line + '\n' for line in REFERENCES)
       (corpus / f'dev.{side}.txt').write_text(text)
-    write_card(corpus, Card(VocabularyEntry('0'), {'dev': Split()}))
+    write_card(corpus, Card(VocabularyEntry('0'), {'dev': SplitEntry()}))
   run = Run(folder / name)
   checkpoint = run.checkpoints / str(STEP)
   checkpoint.mkdir(parents=True)

@@ -187,9 +187,8 @@ def find_user_text(argument: str) -> tuple[dict[str, Any], int]:
   find = lambda stem: [sources.find_files(folder, f'{stem}.{x}') for x in languages]
   count = max(1, min(MOST_HELD_OUT, pairs // 10))
   for split, stems in (('dev', DEV_NAMES), ('test', ('test',))):
-    files[split] = (
-      next((stem for stem in stems if any(find(stem))), f'{DRAW}{count}'),
-    )
+    found = (stem for stem in stems if any(find(stem)))
+    files[split] = (next(found, f'{DRAW}{count}'),)
   path = hashlib.sha256(str(folder).encode()).hexdigest()[:6]
   data = {'name': f'my.{folder.name}.{path}.{pair}', 'files': files}
   data |= {'source_language': languages[0], 'target_language': languages[1]}

@@ -28,7 +28,7 @@ def data_dir(table: Flags) -> flags.FlagHolder[pathlib.Path]:
   return table.path('data_dir', 'data', 'Folder of prepared corpora.')
 
 
-def data_flags(table: Flags) -> tuple[flags.FlagHolder, ...]:
+def data_flags(table: Flags) -> tuple[flags.FlagHolder[Any], ...]:
   """Defines --data_dir, --raw_dir, --tfds_data_dir: what prepare.ensure() takes."""
   return (
     data_dir(table),
