@@ -1,10 +1,12 @@
 """JAX's settings before it starts: flags, dtypes, the cache of compiled programs."""
 
 import json
+import math
 import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import jax
 import numpy as np
@@ -68,12 +70,23 @@ def test_what_jax_starts_with():
 
 
 def test_compiled_programs_are_kept(
-  tmp_path: pathlib.Path, monkeypatch, nothing_is_kept
+  tmp_path: pathlib.Path, monkeypatch, nothing_is_kept, capsys
 ):
+  """But for those that a full disk left empty, and none is added while it is full."""
   monkeypatch.setenv('XDG_CACHE_HOME', '')
   monkeypatch.setenv('HOME', str(tmp_path))
-  platform.use_compilation_cache()
   cache = tmp_path / '.cache' / 'transformer_jax'
+  cache.mkdir(parents=True)
+  (cache / 'jit_empty-cache').touch()
+  (cache / 'jit_whole-cache').write_text('x')
+  with monkeypatch.context() as patch:
+    full = types.SimpleNamespace(free=0)
+    patch.setattr(platform.shutil, 'disk_usage', lambda folder: full)
+    platform.use_compilation_cache()
+  assert [entry.name for entry in cache.iterdir()] == ['jit_whole-cache']
+  assert nothing_is_kept['jax_persistent_cache_min_compile_time_secs'] == math.inf
+  assert capsys.readouterr().err.count('\n') == 1
+  platform.use_compilation_cache()
   assert nothing_is_kept == {
     'jax_compilation_cache_dir': str(cache),
     'jax_persistent_cache_min_compile_time_secs': 0.1,

@@ -26,7 +26,8 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def to_average(folder: pathlib.Path, every: int, count: int, last=None) -> list[int]:
-  config = ml_collections.ConfigDict({'checkpoint_every_steps': every})
+  keys = {'checkpoint_every_steps': every, 'keep_checkpoints': 2}
+  config = ml_collections.ConfigDict(keys)
   return chosen_steps(Run(folder.parent), config, count, last)
 
 
@@ -35,22 +36,35 @@ def test_one_that_is_missing_is_not_left_out(folder: pathlib.Path, capsys):
   add(folder, 4, 5, 6)
   assert to_average(folder, 1, 3) == [4, 5, 6]
   (folder / '5' / MANIFEST).unlink()
-  with pytest.raises(UserError, match='5 is no .*, one of 3 .* or give --average=1'):
+  with pytest.raises(UserError, match='not that of step 5: give --average=1 '):
     to_average(folder, 1, 3)
   assert to_average(folder, 1, 1) == [6]
   (folder / '6').rename(folder / '6.damaged')
   (folder / '5').rename(folder / '7')
-  with pytest.raises(UserError, match='7 is no .* or give --step, one of .1, 2, 3, 4'):
+  with pytest.raises(UserError, match='no .* step 7: give --step one of 1, 2, 3, 4'):
     to_average(folder, 1, 1)
   assert to_average(folder, 1, 2, last=4) == [3, 4]
-  with pytest.raises(UserError, match='6 is no finished checkpoint, one of 1'):
+  with pytest.raises(UserError, match='no checkpoint of step 6'):
     to_average(folder, 1, 1, last=6)
   shutil.rmtree(folder / '7')
   assert to_average(folder, 1, 2) == [3, 4]
   (folder.parent / 'metrics.jsonl').write_text('{"step": 5, "saved": true}\n')
-  with pytest.raises(UserError, match='5 is no .*, one of 2 to average'):
+  with pytest.raises(UserError, match='no checkpoint of step 5'):
     to_average(folder, 1, 2)
   assert capsys.readouterr().err == ''
+
+
+def test_a_training_goes_on_meanwhile(folder: pathlib.Path, monkeypatch):
+  """A checkpoint is added, and the oldest is deleted, while steps are chosen."""
+
+  def train(run: Run) -> int:
+    if (folder / '1').exists():
+      add(folder, 4)
+      shutil.rmtree(folder / '1')
+    return 0
+
+  monkeypatch.setattr(Run, 'newest_saved', train)
+  assert to_average(folder, 1, 3) == [2, 3, 4]
 
 
 def test_a_short_run_has_fewer_to_average(folder: pathlib.Path, capsys):

@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 import sys
+import unicodedata
 
 import pytest
 import sacrebleu
@@ -272,3 +273,15 @@ def test_a_tokeniser_that_is_not_installed(monkeypatch):
   monkeypatch.setitem(sys.modules, 'MeCab', None)
   with pytest.raises(UserError, match=r"pip install 'sacrebleu\[ja\]'"):
     bleu.sacrebleu('ja', False)
+
+
+def test_accents_in_two_forms_are_said(capsys):
+  """Composed against decomposed ones, where normalising changes the score."""
+  lines = ['Über Äpfel und Öl', 'ein Haus am See ist schön']
+  apart = [unicodedata.normalize('NFD', line) for line in lines]
+  low = bleu.score(SystemOutput(lines, apart, 'de', False))['sacrebleu'].score
+  said = capsys.readouterr().err
+  assert low < 60 and f'sacrebleu {low:.2f} to 100.00 and paper_bleu' in said
+  bleu.score(SystemOutput(lines, lines, 'de', False))
+  bleu.score(SystemOutput(apart, apart, 'de', False))
+  assert capsys.readouterr().err == ''

@@ -5,6 +5,7 @@ import json
 import pathlib
 import random
 import shutil
+import sys
 from typing import Any
 
 import jax
@@ -79,6 +80,18 @@ def test_average(folder: pathlib.Path):
   (folder / '2' / 'params').rename(folder / 'elsewhere')
   with pytest.raises(DamagedCheckpoint, match='2: damaged .*: params.* by --average'):
     checkpoint.average(folder, [1, 2, 3], example)
+
+
+def test_a_training_deletes_what_is_averaged(folder: pathlib.Path):
+  """Others are chosen; the error stands if they are the same."""
+  example, again = trees(9)[0], []
+  shutil.rmtree(folder / '1')
+  choose = lambda: again.append(1) or [2, 3]
+  steps, _ = checkpoint.average_kept(folder, [1, 2], choose, example)
+  assert steps == [2, 3] and again == [1]
+  shutil.rmtree(folder / '3')
+  with pytest.raises(DamagedCheckpoint, match='3: damaged'):
+    checkpoint.average_kept(folder, [2, 3], choose, example)
 
 
 def flip(path: pathlib.Path, rng: random.Random) -> None:
@@ -204,19 +217,31 @@ def test_unfinished_folders_are_no_checkpoints(folder: pathlib.Path):
   assert names(folder) == ['1', '2', '3', '4', '5.damaged']
 
 
-def test_a_write_that_fails_is_loud(folder: pathlib.Path, monkeypatch):
+FULL = 'No space left on device'
+
+
+@pytest.mark.parametrize(
+  'error', [OSError(errno.ENOSPC, FULL), ValueError(f'long text: {FULL} [and more]')]
+)
+def test_a_full_disk_is_one_line(
+  error: Exception, folder: pathlib.Path, monkeypatch, capsys
+):
   """The next call raises; the older checkpoints stay, and are whole."""
 
   def full(path: pathlib.Path) -> str:
-    raise OSError(errno.ENOSPC, 'No space left on device')
+    raise error
 
   saved: list[int] = []
   monkeypatch.setattr(checkpoint.files, 'sha256', full)  # as the manifest is written
   with pytest.raises(checkpoint.SaveError) as caught:
     with Writer(folder, 10, 1, saved.append) as writer:
       writer.save(20, *trees(4))
+      # As TensorStore's threads do, for each array that they have not yet written.
+      sys.excepthook(RuntimeError, RuntimeError('Event loop is closed'), None)
       writer.finish()
   monkeypatch.undo()
-  assert str(caught.value).startswith(f'saving {folder / "20"}: [Errno 28] No space')
+  newest = f'The newest checkpoint: {folder / "3"}'
+  assert str(caught.value) == f'saving {folder / "20"}: {FULL}. {newest}'
+  assert 'Event loop' not in capsys.readouterr().err
   assert saved == [] and checkpoint.finished_steps(folder) == [1, 2, 3]
   checkpoint.verify(folder, 3)

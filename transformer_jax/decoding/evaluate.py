@@ -30,11 +30,7 @@ SAMPLES = 3  # translations that training shows
 
 
 class Evaluation:
-  """Searches for a run's outputs for dev or test, scores, compares and writes them.
-
-  Attributes:
-    translations: the file of the outputs, which may not exist yet.
-  """
+  """Searches for a run's outputs for dev or test, scores, compares and writes them."""
 
   def __init__(self, loaded: LoadedRun, data_dir: pathlib.Path, split: str):
     """Raises UserError if the split cannot be scored, before the long work."""
@@ -44,9 +40,13 @@ class Evaluation:
     self._corpus = data_dir / config.data.name
     loaded.run.check_corpus(self._corpus)
     self._references = scorer.references(*read_text(self._corpus, split))
-    steps = loaded.steps
-    searched = steps[-1], len(steps), config.beam, config.alpha
-    self.translations = loaded.run.translations(split, *searched)
+
+  @property
+  def translations(self) -> pathlib.Path:
+    """Returns the file of the outputs, which may not exist yet."""
+    loaded = self._loaded
+    searched = len(loaded.steps), loaded.config.beam, loaded.config.alpha
+    return loaded.run.translations(self._split, loaded.steps[-1], *searched)
 
   def evaluate(self) -> tuple[Result, list[str]]:
     """Searches and scores; returns the result, and the output of each sentence."""
@@ -55,8 +55,8 @@ class Evaluation:
     about = read_card(self._corpus)
     files.ensure_writable(self.translations.parent)
     files.ensure_writable(run.workdir)
+    translator = loaded.translator  # reads the checkpoints
     _say(f'checkpoints averaged: {len(loaded.steps)}, up to step {loaded.steps[-1]}')
-    translator = loaded.translator
     dev = batches.read_split(self._corpus, 'dev')
     perplexity = Perplexity(config, loaded.graph, *dev)
     bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
@@ -196,14 +196,14 @@ def evaluate_run(
   """
   interruption.last_words = lambda: 'No result was written.'
   evaluation = Evaluation(loaded, data_dir, split)
-  translations = evaluation.translations
   # Read before ours is written, which may become the newest of the same folder.
   baseline = None if against is None else evaluation.baseline(against)
   if baseline is None or not evaluation.is_current():
     result, outputs = evaluation.evaluate()
     with interruption.deferred():
       evaluation.write(result, outputs)
-    interruption.last_words = lambda: f'{translations} is written, and its result.'
+    written = f'{evaluation.translations} is written, and its result.'
+    interruption.last_words = lambda: written
     yield f'{split}: {_search(loaded, loaded.translator.dtype.name)}'
     yield from loaded.output.scorer.score_lines(vars(result))
     yield f'dev perplexity {result.dev_perplexity:.3f} per piece'
@@ -213,7 +213,7 @@ def evaluate_run(
   if baseline is not None:
     interruption.leave_if_requested()
     yield from evaluation.compare(*baseline)
-  yield str(translations)
+  yield str(evaluation.translations)
 
 
 def evaluate_files(

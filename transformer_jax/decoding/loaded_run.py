@@ -53,7 +53,8 @@ class LoadedRun:
     run: the run's folder.
     output: of the task that its config chooses.
     config: the run's (config.py has the keys), with the caller's options of search.
-    steps: the steps of the averaged checkpoints, in ascending order.
+    steps: the steps of the averaged checkpoints, in ascending order. Reading `params`
+      may change them.
     graph: the model without its parameters; nnx.merge() puts them together.
   """
 
@@ -74,7 +75,8 @@ class LoadedRun:
     self.config.update({k: value for k, value in search.items() if value is not None})
     configs.check(self.config.to_dict(), flag='--')
     self._warned: set[str] = set()
-    self.steps = chosen_steps(run, self.config, average, step)
+    self._choose = lambda: chosen_steps(run, self.config, average, step)
+    self.steps = self._choose()
     platform.start(self.config.slices)
     self.graph, self._shapes = build.architecture(self.config)
 
@@ -85,8 +87,13 @@ class LoadedRun:
 
   @functools.cached_property
   def params(self) -> PyTree:
-    """Returns the averaged parameters: a tree of float32 arrays of the host."""
-    return checkpoint.average(self.run.checkpoints, self.steps, self._shapes)
+    """Returns the averaged parameters: a tree of float32 arrays of the host.
+
+    If the run trains and has deleted one of `steps`, they are chosen anew.
+    """
+    how = self.run.checkpoints, self.steps, self._choose, self._shapes
+    self.steps, params = checkpoint.average_kept(*how)
+    return params
 
   @functools.cached_property
   def device_params(self) -> PyTree:

@@ -71,10 +71,12 @@ def export(
     from transformer_jax.exchange import ctranslate2  # whose package is an extra
   spm = [vocabulary.path for vocabulary in run.vocabularies()]
   with _new_folder(output) as folder:
-    steps = chosen_steps(run, config, average, step)
+    choose = lambda: chosen_steps(run, config, average, step)
+    steps = choose()
     platform.start(config.slices)
     _, shapes = build.architecture(config)
-    params = checkpoint.average(run.checkpoints, steps, shapes)
+    how = run.checkpoints, steps, choose, shapes
+    steps, params = checkpoint.average_kept(*how)
     if format == 'huggingface':
       huggingface.write(params, config, spm, folder)
       loading = huggingface.LOADING
@@ -118,7 +120,8 @@ def _new_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
   shutil.rmtree(partial, ignore_errors=True)
   partial.mkdir(parents=True)
   try:
-    yield partial
+    with files.with_filename(path):
+      yield partial
     partial.rename(path)
   finally:
     shutil.rmtree(partial, ignore_errors=True)

@@ -1,6 +1,7 @@
 """Writes a file whole or not at all; JSON, sha256 sums, and locks."""
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -18,13 +19,22 @@ from transformer_jax.machine.errors import UserError
 
 @contextlib.contextmanager
 def with_filename(path: pathlib.Path) -> Iterator[None]:
-  """Adds `path` to an OSError that names no file, such as that of a full disk."""
+  """Adds `path` to an error that names no file, such as that of a full disk.
+
+  Raises:
+    OSError: a library without OSErrors, as those in C++ and Rust are, met a full disk.
+  """
   try:
     yield
   except OSError as error:
     if error.errno is not None:  # without a number, the message alone is printed
       error.filename = error.filename or str(path)
     raise
+  except Exception as error:
+    full = os.strerror(errno.ENOSPC)
+    if full not in str(error):
+      raise
+    raise OSError(errno.ENOSPC, full, str(path)) from error
 
 
 def write(path: pathlib.Path, text: str) -> None:

@@ -1,10 +1,13 @@
 """Sets JAX up before it starts, and describes what a result was made with."""
 
+import contextlib
 import functools
 import importlib.metadata
+import math
 import os
 import pathlib
 import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -26,6 +29,7 @@ NUMERICS = {
   'jax_random_seed_offset': 0,
   'jax_threefry_partitionable': True,
 }
+MIN_FREE_BYTES = 1 << 26  # for compiled programs, of which a run has some MB
 ROOT = pathlib.Path(__file__).parents[2]  # the checkout, if there is one
 
 
@@ -143,8 +147,16 @@ def use_compilation_cache() -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
   except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home
     print(f'compiled programs are not kept ({error})', file=sys.stderr)
-  else:
-    jax.config.update('jax_compilation_cache_dir', str(folder))
+    return
+  # What a full disk left: JAX warns of it at each start, and does not write it anew.
+  for entry in folder.iterdir():
+    with contextlib.suppress(OSError):  # another process has just done it
+      if entry.stat().st_size == 0:
+        entry.unlink()
+  jax.config.update('jax_compilation_cache_dir', str(folder))
+  if shutil.disk_usage(folder).free < MIN_FREE_BYTES:
+    print(f'{folder}: the disk is full: no new program is kept', file=sys.stderr)
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', math.inf)
 
 
 def training_dtype(name: str, backend: str | None = None) -> jnp.dtype:

@@ -324,17 +324,26 @@ def chosen_steps(
   folder, finished = run.checkpoints, finished_steps(run.checkpoints)
   if not finished:
     raise UserError(f'{folder}: no finished checkpoint; train the run first')
-  last = run.best_step() if last == 'best' else last
-  newest = max(*folder_steps(folder), run.newest_saved()) if last is None else last
-  wanted = averaged_steps(newest, config.checkpoint_every_steps, average)
-  missing = [step for step in wanted if step not in finished]
-  if missing:
-    path = folder / str(missing[-1])
-    after = len(wanted) - 1 - wanted.index(missing[-1])
-    remedy = f'--average={after}' if after else f'--step, one of {finished}'
+  while True:
+    newest = run.best_step() if last == 'best' else last
+    if newest is None:
+      newest = max(*folder_steps(folder), run.newest_saved())
+    wanted = averaged_steps(newest, config.checkpoint_every_steps, average)
+    missing = [step for step in wanted if step not in finished]
+    before, finished = finished, finished_steps(folder)
+    if finished == before:  # no training adds and deletes checkpoints just now
+      break
+  if newest in missing:
+    steps = ', '.join(map(str, finished))
     raise UserError(
-      f'{path} is no finished checkpoint, one of {len(wanted)} to average up to step '
-      f'{newest}: put it back, or give {remedy}'
+      f'{folder} has no checkpoint of step {newest}: give --step one of {steps}'
+    )
+  if missing:
+    after = len(wanted) - 1 - wanted.index(missing[-1])
+    raise UserError(
+      f'{folder} has {after} of the {len(wanted)} checkpoints to average up to step '
+      f'{newest}, and not that of step {missing[-1]}: give --average={after} '
+      f'(training keeps the last keep_checkpoints={config.keep_checkpoints})'
     )
   if len(wanted) < average:
     print(f'averaging {len(wanted)} checkpoints: no more were made', file=sys.stderr)

@@ -5,6 +5,7 @@ import importlib.metadata
 import pathlib
 import re
 import sys
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -202,9 +203,24 @@ def kind(outputs: SystemOutput) -> str:
 
 
 def score(outputs: SystemOutput) -> dict[str, Score]:
-  """Returns `sacrebleu` and `paper_bleu` of a system's outputs."""
+  """Returns `sacrebleu` and `paper_bleu` of a system's outputs.
+
+  Prints a warning if normalising the texts would change them.
+  """
   texts = outputs.hypotheses, outputs.references
-  return {metric.name: metric.score(*texts) for metric in _both(outputs)}
+  metrics = _both(outputs)
+  scores = {metric.name: metric.score(*texts) for metric in metrics}
+  composed = [[unicodedata.normalize('NFC', line) for line in text] for text in texts]
+  if composed != [*texts]:
+    others = {metric.name: metric.percent(*composed) for metric in metrics}
+    if any(abs(others[name] - scores[name].score) >= 0.005 for name in scores):
+      changes = (f'{n} {one.score:.2f} to {others[n]:.2f}' for n, one in scores.items())
+      print(
+        'the texts spell accents as one character and as two: normalising both to '
+        f'NFC would change {" and ".join(changes)}',
+        file=sys.stderr,
+      )
+  return scores
 
 
 def score_lines(kind: str, scores: Mapping[str, Score]) -> Iterator[str]:

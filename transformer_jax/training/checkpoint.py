@@ -8,11 +8,13 @@ restored. Only the first host's process reads and writes here.
 In an exported run, `params/` holds one safetensors file, and `optimizer/` is absent.
 """
 
+import errno
 import json
 import pathlib
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import Any, NamedTuple
 
 import jax
@@ -95,14 +97,27 @@ class Writer:
     )
 
   def __enter__(self) -> 'Writer':
+    self._excepthook, sys.excepthook = sys.excepthook, self._report_uncaught
     return self
 
   def __exit__(self, kind: type | None, *_: object) -> None:
     if kind is None:
       self.finish()
       self._manager.close()
+      sys.excepthook = self._excepthook
     else:
       self.newest()  # waits; the error that ends the training tells more
+
+  def _report_uncaught(
+    self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+  ) -> None:
+    """Prints an error that nothing caught, but for those that a failed save leaves.
+
+    TensorStore's threads report each array to Orbax's event loop, which the first error
+    has ended. Each would print a traceback, beside the line that tells of the error.
+    """
+    if str(error) != 'Event loop is closed':
+      self._excepthook(kind, error, trace)
 
   def save(self, step: int, params: PyTree, opt_state: PyTree) -> None:
     """Waits for the last checkpoint, copies the arrays and starts to write them."""
@@ -111,7 +126,8 @@ class Writer:
     items = {name: ocp.args.StandardSave(tree) for name, tree in trees}
     self._step = step
     try:
-      self._manager.save(step, args=ocp.args.Composite(**items), force=True)
+      with files.with_filename(self._folder / str(step)):
+        self._manager.save(step, args=ocp.args.Composite(**items), force=True)
     except (OSError, ValueError) as error:
       raise self._save_error(step, error) from error
 
@@ -138,7 +154,8 @@ class Writer:
     if (step := self._step) is None:
       return None
     try:
-      self._manager.wait_until_finished()
+      with files.with_filename(self._folder / str(step)):
+        self._manager.wait_until_finished()
       files.sync(self._folder)
       shutil.rmtree(self._folder / DELETED, ignore_errors=True)
     except Exception as error:  # of any kind: it comes from Orbax's threads
@@ -163,7 +180,9 @@ class Writer:
 
   def _save_error(self, step: int, error: Exception) -> SaveError:
     self._step = None
-    return SaveError(f'saving {self._folder / str(step)}: {error}. {self.newest()}')
+    is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    why = error.strerror if is_full else error
+    return SaveError(f'saving {self._folder / str(step)}: {why}. {self.newest()}')
 
 
 class _Best(NamedTuple):
@@ -314,6 +333,26 @@ def average(folder: pathlib.Path, chosen: Sequence[int], params: PyTree) -> PyTr
       raise DamagedCheckpoint(f'{error}: {remedy}') from error
     total = jax.tree.map(add, total, own)
   return jax.tree.map(lambda x: (x / len(chosen)).astype(np.float32), total)
+
+
+def average_kept(
+  folder: pathlib.Path,
+  chosen: list[int],
+  choose: Callable[[], list[int]],
+  params: PyTree,
+) -> tuple[list[int], PyTree]:
+  """Returns steps and average() of them: of `chosen`, if all are still there.
+
+  A training that goes on deletes checkpoints. If it has deleted one of them, choose()
+  returns others. Errors are those of both functions.
+  """
+  while True:
+    try:
+      return chosen, average(folder, chosen, params)
+    except (UserError, OSError):
+      before, chosen = chosen, choose()
+      if chosen == before:
+        raise
 
 
 def _read(path: pathlib.Path, example: PyTree) -> PyTree:
