@@ -8,7 +8,8 @@ import os
 import pathlib
 
 os.environ.setdefault('JAX_NUM_CPU_DEVICES', '1')
-os.environ['JAX_PLATFORMS'] = 'cpu'
+if os.environ.get('JAX_PLATFORMS') != 'cuda':  # the tests of kernels, on a GPU
+  os.environ['JAX_PLATFORMS'] = 'cpu'
 
 import hypothesis  # noqa: E402
 import jax  # noqa: E402

@@ -1,6 +1,10 @@
-"""Kernels for a GPU, interpreted on this CPU, equal the plain forms."""
+"""Kernels for a GPU, interpreted on this CPU, equal the plain forms.
+
+With JAX_PLATFORMS=cuda they run on an NVIDIA GPU (make native).
+"""
 
 import functools
+import os
 import types
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +25,10 @@ from transformer_jax.model.dropout import Dropout
 from transformer_jax.training.step import cross_entropy
 
 TOKENS = 300
+IS_NATIVE = os.environ['JAX_PLATFORMS'] == 'cuda'
+KERNELS = 'cuda' if IS_NATIVE else 'interpret'
+# A GPU's exponential is an approximation.
+OFF = {jnp.float32: 1e-5 if IS_NATIVE else 1e-6, jnp.bfloat16: 1e-2}
 
 
 def outputs(function: Callable, inputs: tuple, mode: str) -> list[np.ndarray]:
@@ -30,7 +38,8 @@ def outputs(function: Callable, inputs: tuple, mode: str) -> list[np.ndarray]:
     value, backward = jax.vjp(function, *inputs)
     return value, *backward(normal(*value.shape, seed=9).astype(value.dtype))
 
-  with ops.mode(mode):
+  # A GPU would multiply float32 as TF32.
+  with ops.kernel_mode(mode), jax.default_matmul_precision('highest'):
     return [np.asarray(x, np.float32) for x in jax.jit(both)(*inputs)]
 
 
@@ -42,8 +51,8 @@ def plain(make: Callable, *case: Any) -> list[np.ndarray]:
 def assert_equal(make: Callable, *case: Any) -> None:
   """The kernel of a case is as near to the plain form, in the norm of each output."""
   function, inputs = make(*case)
-  off = 1e-6 if inputs[0].dtype == jnp.float32 else 1e-2
-  ours = outputs(function, inputs, 'interpret')
+  off = OFF[inputs[0].dtype.type]
+  ours = outputs(function, inputs, KERNELS)
   for one, expected in zip(ours, plain(make, *case), strict=True):
     assert np.linalg.norm(one - expected) <= off * max(1, np.linalg.norm(expected))
 
@@ -227,14 +236,15 @@ def test_a_model_with_kernels(d_k: int):
     return cross_entropy(outputs, jnp.array(target), 0.1)[0]
 
   gradients = []
-  for mode in 'interpret', 'plain':
-    with ops.mode(mode):
+  for mode in KERNELS, 'plain':
+    with ops.kernel_mode(mode), jax.default_matmul_precision('highest'):
       gradient = jax.jit(lambda params: jax.grad(loss)(params))
       gradients.append(gradient(random_like(shapes, 0.1)))
   for ours, expected in zip(*map(jax.tree.leaves, gradients), strict=True):
     assert np.linalg.norm(ours - expected) < 1e-5 * np.linalg.norm(expected)
 
 
+@pytest.mark.skipif(IS_NATIVE, reason='is of a CPU')
 def test_a_program_for_a_cpu_has_no_kernels():
   """Even where JAX would choose kernels for a GPU."""
   ours = outputs(*attention(*CAUSAL), 'cuda')

@@ -91,7 +91,7 @@ def kernels(operations: Sequence[tuple[Callable, tuple, tuple]]) -> int:
 
   target = topology('h200:1')
   here = jax.sharding.SingleDeviceSharding(*devices_of(target))
-  with lowering_for(target), ops.mode('cuda'):
+  with lowering_for(target), ops.kernel_mode('cuda'):
     program = jax.jit(all_of, in_shardings=here)
     lowered = program.lower([inputs for _, *inputs in operations])
   lowered.compile()
@@ -164,7 +164,7 @@ def test_a_step_compiles(config: Any, target: str, shapes: Callable):
   """For a shape of the middle, whose source and target differ in length."""
   chosen = shapes(lambda model: model == config.model)
   shape = chosen[len(chosen) // 2]
-  with lowering_for(topology(target)):
+  with lowering_for(topology(target)), ops.kernel_mode('cuda'):
     step = lower_step(config, devices_of(topology(target)), shape)
   attends = config.row != 'A1'  # whose head of 512 does not fit at this length
   assert step.as_text().count('xla.gpu.triton') > (4 if attends else 2)

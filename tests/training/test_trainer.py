@@ -10,8 +10,8 @@ import pytest
 from flax import nnx
 
 from toy.steps import corpus, model, tiny_config
-from transformer_jax.model import build, ops
-from transformer_jax.training import trainer
+from transformer_jax.model import build, ops, ops_gpu
+from transformer_jax.training import kernels, trainer
 from transformer_jax.training.step import cross_entropy
 from transformer_jax.training.trainer import Trainer
 
@@ -107,16 +107,57 @@ def test_without_kernels_where_one_does_not_compile(
   original, tried, said = Trainer._lower, [], []
 
   def lower(self: Trainer, *inputs: Any) -> jax.stages.Lowered:
-    tried.append(ops.mode.value)
+    tried.append(ops.kernel_mode.value)
     if tried[-1] != 'plain':
       raise failure
     return original(self, *inputs)
 
   monkeypatch.setattr(Trainer, '_lower', lower)
+  monkeypatch.setattr(kernels.Kernels, 'check', lambda *_: None)
   ours = Trainer(tiny_config(max_shapes=1), corpus(tmp_path))
-  ours.devices.platform = 'gpu'
+  ours._kernels.mode = 'cuda'
   with ours.compile(ours.initial(), ours.batches.shapes, said.append):
     ours.wait_for_all_programs()
   assert tried == ['cuda', 'plain']
   reason = str(failure) or 'NotImplementedError'
   assert len([line for line in said if line.endswith(f'since: {reason}')]) == 1
+
+
+def an_update(folder: pathlib.Path, mode: str) -> tuple[list[np.ndarray], list[str]]:
+  """Returns the parameters after an update, and what was said of kernels."""
+  said = []
+  config = tiny_config(max_shapes=1, slices=1, tokens_per_batch=40)
+  ours = Trainer(config, corpus(folder))
+  ours._kernels.mode = mode
+  state = ours.initial()
+  with ours.compile(state, ours.batches.shapes, said.append):
+    state, _ = ours.step(state, ours.batch(0))
+  told = [line for line in said if 'kernel' in line]
+  return jax.tree.leaves(jax.device_get(state.params)), told
+
+
+@pytest.mark.slow
+def test_kernels_are_compared_before_they_are_trusted(tmp_path, monkeypatch):
+  """Training goes on without a wrong one; a comparison is made once."""
+  monkeypatch.setattr(build, 'transformer', lambda _: model(0.3))
+  plain, told = an_update(tmp_path, 'plain')
+  assert not told
+  row, compare, compared = ops_gpu._row_kernel, kernels.Kernels._difference, []
+  counted = lambda *inputs: compared.append(inputs) or compare(*inputs)
+  monkeypatch.setattr(kernels.Kernels, '_difference', counted)
+  monkeypatch.setattr(kernels.Kernels, '_path', lambda *_: tmp_path / 'right.json')
+  ours, told = an_update(tmp_path, 'interpret')
+  assert 'differ by' in told[0] and 'd_model=16' in told[1] and len(told) == 2
+  # This one counts the rows of padding.
+  wrong = lambda z, labels, weights, *rest, **of: row(
+    z, labels, jnp.ones(weights.shape), *rest, **of
+  )
+  monkeypatch.setattr(ops_gpu, '_row_kernel', wrong)
+  monkeypatch.setattr(kernels.Kernels, '_path', lambda *_: tmp_path / 'wrong.json')
+  jax.clear_caches()
+  for _ in range(2):
+    ours, told = an_update(tmp_path, 'interpret')
+    assert len(told) == 1 and told[0].startswith('training without kernels')
+    jax.tree.map(np.testing.assert_array_equal, ours, plain)
+  jax.clear_caches()
+  assert len(compared) == 2

@@ -159,6 +159,12 @@ def use_compilation_cache() -> None:
     jax.config.update('jax_persistent_cache_min_compile_time_secs', math.inf)
 
 
+def compilation_cache() -> pathlib.Path | None:
+  """Returns the local folder that keeps compiled programs, if there is one."""
+  folder = getattr(jax.config, 'jax_compilation_cache_dir', None)
+  return pathlib.Path(folder) if folder and '://' not in folder else None
+
+
 def training_dtype(name: str, backend: str | None = None) -> jnp.dtype:
   """Returns the dtype of training: for 'auto' bfloat16, but float32 on a CPU.
 

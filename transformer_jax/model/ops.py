@@ -28,10 +28,10 @@ GROUP = 128  # tokens of a group in top_tokens()
 # Added to the variance in every LayerNorm, as in the paper's code (tensor2tensor).
 NORM_EPSILON = 1e-6
 
-# mode('cuda') is a context in which programs for NVIDIA GPUs get kernels; the trainer
-# enters it. 'plain': no program gets any. 'interpret': all programs get them, as
+# kernel_mode('cuda') is a context in which programs for NVIDIA GPUs get kernels, which
+# training enters. 'plain': no program gets any. 'interpret': all programs get them, as
 # operations of XLA, for tests.
-mode = jax.make_user_context('plain')
+kernel_mode = jax.make_user_context('plain')
 
 
 def forms(*static: str, cpu: str = '', gpu: str = '') -> Callable[[F], F]:
@@ -54,11 +54,11 @@ def forms(*static: str, cpu: str = '', gpu: str = '') -> Callable[[F], F]:
         from transformer_jax.model import ops_cpu  # here, since it imports this file
 
         own['cpu'] = functools.partial(getattr(ops_cpu, cpu), **options)
-      if gpu and mode.value != 'plain':
+      if gpu and kernel_mode.value != 'plain':
         from transformer_jax.model import ops_gpu  # here, since Pallas takes 0.3 s
 
         kernel = functools.partial(getattr(ops_gpu, gpu), plain, **options)
-        if mode.value == 'interpret':
+        if kernel_mode.value == 'interpret':
           return kernel(*inputs)
         own['cuda'] = kernel
       default = functools.partial(plain, **options)

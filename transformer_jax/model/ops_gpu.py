@@ -22,6 +22,7 @@ from jax.typing import DTypeLike
 from transformer_jax.model import ops
 from transformer_jax.model.dropout import Dropout, keep_four, threefry_2x32
 
+MOST_TOKENS = 256  # of a text, in attention
 TILES = 4  # that a program of add-and-norm takes in the backward pass
 Ref = Any  # an array that a kernel reads or writes
 Index = Array | int
@@ -84,7 +85,7 @@ def _launch(kernel: Form, grid: tuple[int, ...], warps: int, *results: Any) -> F
     kernel,
     grid=grid,
     out_shape=results,
-    interpret=ops.mode.value == 'interpret',
+    interpret=ops.kernel_mode.value == 'interpret',
     compiler_params=triton.CompilerParams(num_warps=warps, num_stages=1),
   )
 
@@ -182,6 +183,15 @@ def _attend_backward(heads: _Heads, residuals: Arrays, by_output: Array) -> Grad
 _attend = ops.with_vjp(_attend_forward, _attend_backward, static=1)
 
 
+def longest_keys(d_k: int, d_v: int, dtype: DTypeLike) -> int:
+  """Returns how many keys the kernel takes at most; 0: it does not take the widths."""
+  if not all(16 <= d == pl.next_power_of_2(d) for d in (d_k, d_v)):
+    return 0
+  # Shared memory must hold k and v, rounded up, and their gradients. In bfloat16 it
+  # holds 256 keys of width 64, 128 of width 128, and 32 of row A1's width 512.
+  return min(MOST_TOKENS, 2**15 // (max(d_k, d_v) * jnp.dtype(dtype).itemsize))
+
+
 def attention(
   plain: Form,
   x: Array,
@@ -194,11 +204,7 @@ def attention(
   """The form of attend() in attention.py."""
   query, key, value = matrices
   widths, M = (query.shape[2], value.shape[2]), mask.shape[2]
-  # Shared memory must hold k and v, rounded up, and their gradients. In bfloat16 it
-  # holds 256 keys of width 64, 128 of width 128, and 32 of row A1's width 512.
-  size = pl.next_power_of_2(M) * max(widths) * jnp.dtype(dtype).itemsize
-  fits = max(x.shape[1], M) <= 256 and size <= 2**15
-  if not (fits and all(16 <= d == pl.next_power_of_2(d) for d in widths)):
+  if x.shape[1] > MOST_TOKENS or M > longest_keys(*widths, dtype):
     return plain(x, memory, matrices, mask, dtype=dtype)
 
   def product(x: Array, *weights: Array) -> Array:
@@ -269,13 +275,17 @@ def _cross_entropy_backward(
 _cross_entropy = ops.with_vjp(_cross_entropy_forward, _cross_entropy_backward, static=1)
 
 
+def takes_logits(rows: int, W: int) -> bool:
+  """Returns whether the kernel takes so many rows of W logits."""
+  # 80 logits a thread; Pallas counts elements in 32 bits.
+  return W <= 40 * 1024 and rows * (W + ops.TILE) < 2**31
+
+
 def cross_entropy(
   plain: Form, x: Array, table: Array, labels: Array, real: Array, *, epsilon: float
 ) -> Arrays:
   """The form of ops.smoothed_cross_entropy()."""
-  W = len(table)
-  # 80 logits a thread; Pallas counts elements in 32 bits.
-  if W > 40 * 1024 or labels.size * (W + ops.TILE) >= 2**31:
+  if not takes_logits(labels.size, len(table)):
     return plain(x, table, labels, real, epsilon=epsilon)
   return _cross_entropy(epsilon, x, table, labels, real)
 
@@ -366,13 +376,18 @@ def _norm_backward(sizes: _Rows, residuals: Arrays, by_result: Array) -> Gradien
 _norm_of_sum = ops.with_vjp(_norm_forward, _norm_backward, static=1)
 
 
+def takes_width(D: int) -> bool:
+  """Returns whether the kernel takes rows of D elements."""
+  return 64 <= D == pl.next_power_of_2(D) <= 4096
+
+
 def add_and_norm(
   plain: Form, x: Array, y: Array, scale: Array, bias: Array, dropout: Dropout
 ) -> Array:
   """The form of add_and_norm() in layers.py."""
   D = x.shape[-1]
   # Without dropout it is no training, and no pass reads the sum.
-  if dropout.key is None or not 64 <= D == pl.next_power_of_2(D) <= 4096:
+  if dropout.key is None or not takes_width(D):
     return plain(x, y, scale, bias, dropout)
   stream, drop = dropout.stream()
   slices = [z.reshape(len(stream), -1, D) for z in (x, y)]

@@ -6,6 +6,7 @@ It is a process of its own because libtpu may end its process, and keeps memory.
 """
 
 import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -34,8 +35,9 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build, flops, ops
 from transformer_jax.model.transformer import search_weights
 from transformer_jax.scale.topologies import Topology, devices_of, topology
+from transformer_jax.training.kernels import Kernels
 from transformer_jax.training.step import StepInput, TrainState, adam
-from transformer_jax.training.trainer import ops_mode, step_of
+from transformer_jax.training.trainer import step_of
 
 # The packages that compile for a platform, and the extra that brings one.
 COMPILERS = {
@@ -76,8 +78,7 @@ def lower_step(
     _ids(*slices, 2),
   )
   step = shared.pmap(step_of(config, graph, slices_per_pass))
-  with ops.mode(ops_mode(config, shared)):
-    return step.lower(state, inputs, _ids())
+  return step.lower(state, inputs, _ids())
 
 
 def lower_search(
@@ -128,7 +129,8 @@ def compile_config(
   devices, limit = devices_of(target), target.chip.memory
   shared, shape = Devices(config.slices, devices), full_shape(config, length)
   for size in shared.pass_sizes:
-    step = _memory(lower_step(config, devices, shape, size), limit)
+    with ops.kernel_mode(Kernels(config, shared.platform).mode):
+      step = _memory(lower_step(config, devices, shape, size), limit)
     if step['fits']:
       break
   host = [device for device in devices if device.process_index == 0]
@@ -227,9 +229,12 @@ def seconds_here(config: ml_collections.ConfigDict, shape: Shape) -> float:
     Seconds of an update. Dev scores and checkpoints come on top.
   """
   devices = Devices(config.slices)
+  kernels = Kernels(config, devices.platform)
+  say = functools.partial(print, file=sys.stderr)
+  lower = functools.partial(lower_step, config, jax.devices(), shape)
   for size in devices.pass_sizes:
-    lowered = lower_step(config, jax.devices(), shape, size)
-    if (step := compile_if_it_fits(lowered)) is not None:
+    fitting = lambda size=size: compile_if_it_fits(lower(size))
+    if (step := kernels.compile(fitting, say)) is not None:
       break
   else:
     raise UserError('one slice does not fit into memory: raise --config.slices')

@@ -136,15 +136,10 @@ def train_step(
     """Returns sums over one pass: numbers [slices], ids [slices, B, S or T]."""
     key = DropoutKey(seed, state.step, first + numbers)
     source, target = (x.reshape(-1, x.shape[-1]) for x in (source, target))
-
-    def objective(params: PyTree) -> tuple[jax.Array, jax.Array]:
-      outputs = nnx.merge(graph, params)(source, target, key)
-      return cross_entropy(outputs, target, epsilon_ls)
-
-    (smoothed, plain), gradient = jax.value_and_grad(objective, has_aux=True)(
-      state.params
+    sums = loss_and_gradient(
+      state.params, source, target, key, graph=graph, epsilon_ls=epsilon_ls
     )
-    return gradient, smoothed, plain, (target != PAD).sum()
+    return *sums, (target != PAD).sum()
 
   group = lambda x: x.reshape(-1, slices_per_pass, *x.shape[1:])
   slices = jnp.arange(slices_per_device), inputs.source, inputs.target
@@ -160,6 +155,25 @@ def train_step(
   state = _next_state(finite, state, gradient, tokens, transform)
   skipped = 1 - finite.astype(jnp.int32)
   return state, Sums(smoothed, plain, tokens, norm, skipped, requests)
+
+
+def loss_and_gradient(
+  params: PyTree,
+  source: Int[Array, 'B S'],
+  target: Int[Array, 'B T'],
+  key: DropoutKey,
+  *,
+  graph: nnx.GraphDef[Any],
+  epsilon_ls: float,
+) -> tuple[PyTree, Float32[Array, ''], Float32[Array, '']]:
+  """Returns the smoothed loss's gradient, this loss and the plain one: sums in nats."""
+
+  def objective(params: PyTree) -> tuple[jax.Array, jax.Array]:
+    outputs = nnx.merge(graph, params)(source, target, key)
+    return cross_entropy(outputs, target, epsilon_ls)
+
+  (smoothed, plain), gradient = jax.value_and_grad(objective, has_aux=True)(params)
+  return gradient, smoothed, plain
 
 
 def _next_state(

@@ -2,11 +2,12 @@
 
 import contextlib
 import functools
+import itertools
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +18,16 @@ from jaxtyping import PyTree
 
 from transformer_jax.data import batches
 from transformer_jax.machine import hosts, platform
-from transformer_jax.machine.devices import Devices, compile_if_it_fits, without_data
-from transformer_jax.model import build, ops
+from transformer_jax.machine.devices import (
+  Devices,
+  compile_if_it_fits,
+  first_copy,
+  without_data,
+)
+from transformer_jax.model import build
 from transformer_jax.runs.run import find_parent
 from transformer_jax.training import checkpoint
+from transformer_jax.training.kernels import Kernels
 from transformer_jax.training.step import (
   StepInput,
   Sums,
@@ -31,7 +38,6 @@ from transformer_jax.training.step import (
 )
 
 POLL = 0.1  # seconds
-Program = TypeVar('Program')
 
 
 def step_of(
@@ -47,11 +53,6 @@ def step_of(
   )
 
 
-def ops_mode(config: ml_collections.ConfigDict, devices: Devices) -> str:
-  """Returns ops.mode of a step: 'cuda' on GPUs, unless the config says 'plain'."""
-  return 'cuda' if devices.platform == 'gpu' and config.kernels == 'auto' else 'plain'
-
-
 class Trainer:
   """Makes a config's updates on all devices of all hosts.
 
@@ -65,6 +66,7 @@ class Trainer:
   def __init__(self, config: ml_collections.ConfigDict, corpus: pathlib.Path):
     self._config = config
     self.devices = Devices(config.slices)
+    self._kernels = Kernels(config, self.devices.platform)
     self.batches = batches.train_batches(config, corpus)
     self.graph, params = build.architecture(config)
     self.learning_rate = learning_rate(config)
@@ -112,18 +114,23 @@ class Trainer:
     lock. The context drops at its end the programs that are not started and waits for
     the others, since a process must not end while XLA compiles in it.
     """
+    if self._kernels.mode != 'plain':
+      params = first_copy(state.params)
+      self._kernels.check(self.graph, params, self._smallest_batch(), say)
     # Without the arrays: the first step donates their memory while others compile.
     state = without_data(state)
     # The longest texts, which take the most memory. All shapes, in whatever order they
     # are compiled, and all hosts have the number that fits this one.
     largest = max(self.batches.shapes, key=lambda s: (s.source + s.target, s.rows))
     size, program = self._choose_slices_per_pass(state, largest, say)
+    if plain := ', '.join(self._kernels.plain_forms(shapes, size)):
+      say(f'no kernel takes {plain}: plain forms')
     ready = {largest: program} if program else {}
 
     def compile_for(shape: batches.Shape) -> jax.stages.Compiled:
       begin = time.monotonic()
       compiled = lambda: self._lower(state, shape, size).compile()
-      program = ready.get(shape) or self._compile(compiled, say)
+      program = ready.get(shape) or self._kernels.compile(compiled, say)
       seconds = time.monotonic() - begin
       if seconds > 1:  # else it was read from JAX's cache of compiled programs
         done = 1 + sum(future.done() for future in self._programs.values())
@@ -153,7 +160,7 @@ class Trainer:
     *sizes, one = self.devices.pass_sizes
     for size in sizes:
       fitting = lambda size=size: compile_if_it_fits(self._lower(state, shape, size))
-      program = self._compile(fitting, say)
+      program = self._kernels.compile(fitting, say)
       hosts.wait_for_all(f'{size} slices per pass')
       if hosts.from_first_host(np.int32(program is not None)):
         break
@@ -163,24 +170,6 @@ class Trainer:
       each = self.devices.slices_per_device
       say(f'a device computes {size} of its {each} slices at once')
     return size, program
-
-  def _compile(
-    self, compiled: Callable[[], Program], say: Callable[[str], None]
-  ) -> Program:
-    """Returns compiled(), without kernels if one of them does not compile."""
-    mode = ops_mode(self._config, self.devices)
-    try:
-      with ops.mode(mode):
-        return compiled()
-    # XLA raises JaxRuntimeError. Pallas has its errors too: RuntimeError for a GPU that
-    # is not in its list, ImportError without its compiler, NotImplementedError. What is
-    # no fault of a kernel fails again without them.
-    except Exception as error:
-      if mode == 'plain':
-        raise
-      reason = next(iter(str(error).splitlines()), type(error).__name__)
-      say(f'compiled without kernels (--config.kernels=plain), since: {reason}')
-    return compiled()
 
   def _lower(
     self, state: TrainState, shape: batches.Shape, slices_per_pass: int
@@ -197,6 +186,12 @@ class Trainer:
   def batch(self, step: int) -> batches.Batch:
     """Returns this host's slices of the batch of update `step`, and all its `pairs`."""
     return self.batches.batch(step, self.devices.host_slices)
+
+  def _smallest_batch(self) -> batches.Batch:
+    """Returns one slice of the first batch with the fewest positions."""
+    smallest = min(self.batches.shapes, key=lambda s: s.rows * (s.source + s.target))
+    some = (self.batches.batch(step, slice(0, 1)) for step in itertools.count())
+    return next(batch for batch in some if batch.shape == smallest)
 
   def wait_for_program(
     self, batch: batches.Batch, unless: Callable[[], bool] = lambda: False
