@@ -1,4 +1,4 @@
-"""Scores a run: average, beam search, both BLEUs, perplexity -> result.json.
+"""Scores a run: average, beam search, BLEU and chrF, perplexity -> result.json.
 
   python -m scripts.evaluate --workdir=runs/quickstart --split=test
   python -m scripts.evaluate --workdir=runs/a --split=dev --against=runs/b
@@ -22,7 +22,7 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs.flags import data_dir
 from transformer_jax.runs.run import Run, checkpoint_flags, dtype_flag
-from transformer_jax.scoring import bleu
+from transformer_jax.scoring import translations
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.')
@@ -72,7 +72,7 @@ def main(argv: list[str]) -> None:
     text.check_code(TARGET_LANGUAGE.value)
     files = HYPOTHESES.value, REFERENCES.value, AGAINST_HYPOTHESES.value
     how = TARGET_LANGUAGE.value, TOKENIZED.value
-    lines = bleu.score_files(*files, *how)
+    lines = translations.score_files(*files, *how)
   else:
     print('loading JAX', file=sys.stderr, flush=True)
     import transformer_jax

@@ -98,8 +98,8 @@ def check_result(command: Commands, raw: pathlib.Path, out: str) -> None:
   result = Result.read(command.workdir / 'result.json')
   assert (result.task, result.split, result.step) == ('translation', 'test', STEPS)
   assert result.averaged == [STEPS - 100, STEPS] and result.search_seconds > 0
-  assert f'sacrebleu {result.sacrebleu.score:.2f}' in out
-  assert min(result.sacrebleu.score, result.paper_bleu.score) > 90
+  assert f'sacrebleu {result.scores["sacrebleu"].score:.2f}' in out
+  assert min(one.score for one in result.scores.values()) > 90
   assert 1 < result.dev_perplexity < 1.3
   assert result.corpus == read_card(command.folder / 'data' / 'toy').identity
   assert result.config == json.loads((command.workdir / 'config.json').read_text())

@@ -13,8 +13,7 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing.task import TREES
 from transformer_jax.prepare import lines, pieces, wmt14
 from transformer_jax.prepare.sources import Reader
-from transformer_jax.runs.result import BLEUS
-from transformer_jax.scoring import bleu
+from transformer_jax.scoring import bleu, translations
 from transformer_jax.scoring.output import Output, Scorer
 
 
@@ -36,11 +35,14 @@ TRANSLATION = Output(
     has_bleu=True,
     check=lambda tokenized, language: bleu.sacrebleu(language, tokenized),
     references=lambda sources, targets: [*targets],
-    score=lambda outputs: {'text': bleu.kind(outputs), **bleu.score(outputs)},
-    score_lines=lambda scores: bleu.score_lines(
-      scores['text'], {name: scores[name] for name in BLEUS}
+    score=lambda outputs: {
+      'text': translations.kind(outputs),
+      'scores': translations.score(outputs),
+    },
+    score_lines=lambda fields: translations.score_lines(
+      fields['text'], fields['scores']
     ),
-    comparison_lines=bleu.comparison_lines,
+    comparison_lines=translations.comparison_lines,
   ),
   constraint=None,
   section=None,

@@ -75,7 +75,7 @@ def test_a_run_is_scored_as_a_parser(run: Run):
   """The seventh tree begins in the first's line, and has unknown words."""
   printed = '\n'.join(evaluated(run))
   result = Result.read(run.workdir / 'result.json')
-  assert (result.task, result.text, result.sacrebleu) == ('parsing', 'trees', None)
+  assert (result.task, result.text, result.scores) == ('parsing', 'trees', {})
   assert 'F1 ' in printed and '100.00 % of the outputs were trees' in printed
   lines = result.translations(run).read_text().splitlines()
   words = [tree.words for tree in trees.parse(lines, 'output')]

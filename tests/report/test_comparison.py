@@ -94,7 +94,7 @@ def test_of_several_results_of_a_run_the_fitting_one_is_taken():
   ]
   group = only([*family(), *several])
   assert not group.left_out and [
-    s.result.paper_bleu.score for s in group.table_3['D1']
+    s.result.scores['paper_bleu'].score for s in group.table_3['D1']
   ] == [11.0]
 
 
@@ -125,7 +125,7 @@ def test_table_2_needs_its_averages():
   'config, fields',
   [
     ({}, {'corpus': 'another'}),
-    ({}, {'paper_bleu': of_row().sacrebleu}),
+    ({}, {'paper_bleu': of_row().scores['sacrebleu']}),
     ({'data.files.dev': ['val']}, {}),
   ],
 )

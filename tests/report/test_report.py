@@ -15,7 +15,15 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.report import comparison, paper, results
 from transformer_jax.report import report as module
 from transformer_jax.report.results import HeldOut, ScoredRun
-from transformer_jax.scoring.bleu import Score
+from transformer_jax.scoring import translations
+from transformer_jax.scoring.bleu import Score, TextMetric
+from transformer_jax.scoring.output import SystemOutput
+from transformer_jax.scoring.translations import (
+  PAPER_BLEU,
+  PERPLEXITY,
+  SACREBLEU,
+  Metric,
+)
 from transformer_jax.tasks import OUTPUTS
 
 SENTENCES = 6
@@ -95,7 +103,7 @@ def test_what_the_runs_say_on_a_terminal(prepared, tmp_path: pathlib.Path, capsy
   """Two rows are missing, a run was not evaluated, and one is not as its row."""
   for n, row in enumerate(paper.TABLE_3):
     for seed in (1, 2):
-      score = Score(20.0 + n / 10 + seed / 50, 'tok:moses-de', [19, 21])
+      score = Score(20.0 + n / 10 + seed / 50, 'nrefs:1|paper_bleu', [19, 21])
       result = changed(of_row(row, seed, 5.0 + n / 9 + seed / 50), paper_bleu=score)
       if row not in ('A1', 'E'):
         written(result, tmp_path / f'run.{row}.{seed}')
@@ -103,17 +111,17 @@ def test_what_the_runs_say_on_a_terminal(prepared, tmp_path: pathlib.Path, capsy
   written(changed(of_row('A1'), split='test'), tmp_path / 'run.odd')
   report(tmp_path, prepared)
   lines = capsys.readouterr().out.splitlines()
-  assert max(map(len, lines)) <= 100
-  text = '\n'.join(lines)
+  assert max(len(line) for line in lines if 'sacreBLEU, ' not in line) <= 96
+  text, joined = '\n'.join(lines), ' '.join(' '.join(lines).split())
   assert re.search(r'Table 3 +Base, 2 seeds: perplexity 5.03 ± ', text)
   assert re.search(r'Claims +Of 7 claims .* 2 were not run', text)
   assert re.search(r'Missing rows +A1, E\n', text)
-  assert 'run.odd (row A1) is not in Table 3: ' in ' '.join(text.split())
-  assert '(and 1 more in the report)' in ' '.join(text.split())
+  assert 'run.odd (row A1) is not in Table 3: ' in joined
+  assert '(and 1 more in the report)' in joined
   assert re.search(
     r'\n  (agrees|disagrees|undecided) +Smaller attention keys hurt', text
   )
-  assert 'nrefs:1|case:mixed|tok:13a' in text and 'tok:moses-de' in text
+  assert 'sacreBLEU: nrefs:1|sacrebleu; BLEU: nrefs:1|paper_bleu' in joined
   scores = [line for line in lines if 'sacreBLEU, ' in line]
   assert len(scores) == 1 and scores[0].endswith(': run.odd'), 'in no table'
 
@@ -125,10 +133,37 @@ def test_without_table_3_every_run_is_listed(prepared, tmp_path: pathlib.Path, c
   report(tmp_path, prepared)
   out = capsys.readouterr().out
   for n, mark in enumerate('¹²³⁴'):
-    score = rf'19\.50 \[19\.0, 20\.0\] sacreBLEU, 20\.00 BLEU{mark}, step +3,125, '
-    assert re.search(rf'{score}.*: run.{n}\n', out)
+    score = rf'19\.50 \[19\.0, 20\.0\] sacreBLEU, 20\.00 BLEU, 19\.50 chrF{mark}, '
+    assert re.search(rf'{score}step +3,125, .*: run.{n}\n', out)
   text = whole(tmp_path, prepared, '--samples=1')
   assert 'Table' not in text and 'What the runs say' not in text
+
+
+def test_one_entry_adds_a_metric(prepared, tmp_path: pathlib.Path, monkeypatch, capsys):
+  """It is computed, compared, kept in the result, and has a column of each table."""
+  words = lambda *_: TextMetric('nrefs:1|mine', translations.Chrf(word_order=2))
+  entry = Metric('chrf2', 'chrF++', 'with words', 'percent', 1, words)
+  monkeypatch.setattr(translations, 'METRICS', (*translations.METRICS, entry))
+  outputs = SystemOutput(['a b c d', 'e'], ['a b c d', 'f'], 'de', False)
+  fields = OUTPUTS['translation'].scorer.score(outputs)
+  lines = [*OUTPUTS['translation'].scorer.score_lines(fields)]
+  assert [x for x in lines if x.startswith('chrf2 ')] == ['chrf2 93.33  nrefs:1|mine']
+  lines = OUTPUTS['translation'].scorer.comparison_lines(outputs, ['a', 'e'])
+  assert any(re.match(r'chrf2 93\.33 .* against .*, p = ', line) for line in lines)
+  for seed in 1, 2:
+    prepared.run(tmp_path / f'run.{seed}', 'x', seed=seed, **fields)
+  older = {name: fields['scores'][name] for name in ('sacrebleu', 'paper_bleu')}
+  prepared.run(tmp_path / 'run.older', 'x', 'C1', **fields | {'scores': older})
+  text = whole(tmp_path, prepared)
+  names = 'sacreBLEU', 'chrF', 'with words'
+  assert f'| BLEU | {" | ".join(names)} | parameters (paper) |' in text
+  chrf = fields['scores']['chrf'].score
+  assert cells(text, 'base')[9:11] == [f'{chrf:.2f} (sd 0.00)', '93.33 (sd 0.00)']
+  assert cells(text, 'C1', 1)[9:11] == ['–', '–']
+  assert 'chrF: nrefs:1|case:mixed|eff:yes|nc:6|nw:0|' in text.replace('\\', '')
+  assert 'chrF++: nrefs:1' in text and '¹' in text and '²' not in text
+  script.main(['report', *map(str, tmp_path.glob('run.[1-9]'))])
+  assert '93.33 with words' in capsys.readouterr().out
 
 
 def test_translations_that_lack_a_sentence_are_refused(
@@ -152,12 +187,13 @@ def test_references_in_a_file_replace_the_corpus(prepared, tmp_path: pathlib.Pat
     [prepared.run(tmp_path / word, line.format(word), references=identity)]
     for word in ('target', 'x')
   ]
-  expected = module.paired_p(*runs, HeldOut(prepared.data_dir))
-  assert module.paired_p(*runs, HeldOut(tmp_path, [path])) == expected < 0.05
-  assert module.paired_p(*runs, HeldOut(tmp_path)) is None
+  p = lambda texts: module.paired_p(PAPER_BLEU, *runs, texts)
+  expected = p(HeldOut(prepared.data_dir))
+  assert p(HeldOut(tmp_path, [path])) == expected < 0.05
+  assert p(HeldOut(tmp_path)) is None
   assert not [*HeldOut(tmp_path, [path]).unused(runs[0])]
   path.write_text('another line\n' * 6)
-  assert module.paired_p(*runs, HeldOut(tmp_path, [path])) is None
+  assert p(HeldOut(tmp_path, [path])) is None
   assert [*HeldOut(tmp_path, [path]).unused(runs[0])] == [path]
 
 
@@ -210,8 +246,9 @@ def test_the_rows_of_table_3_are_their_results(folder: str, section: str):
   text = page.partition(f'## {section}, row by row')[2].partition('\n## ')[0]
   group, ours = published(folder)
   for row, runs in group.table_3.items():
-    metrics = comparison.PERPLEXITY, comparison.SACREBLEU, comparison.BLEU
-    printed = [', '.join(f'{read(run):.2f}' for run in runs) for read in metrics]
+    metrics = PERPLEXITY, SACREBLEU, PAPER_BLEU
+    each = [comparison.values(runs, metric) for metric in metrics]
+    printed = [', '.join(f'{value:.2f}' for value in values) for values in each]
     line = cells(text, row)
     assert line[2:6] == [f'{len(runs)}', *printed], row
     for one, sign, cell in zip(

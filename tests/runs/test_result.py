@@ -33,7 +33,7 @@ def test_what_is_written_is_json(tmp_path: pathlib.Path):
   ('change', 'message'),
   [
     ({'paper_bleu': None}, 'without its scores'),
-    ({'paper_bleu': Score(51, '', [1, None])}, 'paper_bleu.interval'),
+    ({'paper_bleu': Score(51, '', [1, None])}, r'scores\[...\].interval'),
     ({'config': {'model.P_drop': 'much'}}, 'model.P_drop'),
     *(({'version': v}, f'version {v}, not {VERSION}') for v in (VERSION + 1, None)),
   ],

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transformer_jax.machine.errors import UserError
-from transformer_jax.scoring import bleu, moses
+from transformer_jax.scoring import bleu, moses, translations
 from transformer_jax.scoring.output import SystemOutput
 
 DATA = pathlib.Path(__file__).parents[1] / 'fixtures'
@@ -189,6 +189,17 @@ def test_both_are_sacrebleus_to_the_last_bit(pairs):
     assert score == pytest.approx(theirs.score)
 
 
+def test_chrf_is_sacrebleus():
+  texts = load(OURS[0], DATA)
+  (entry,) = (x for x in translations.METRICS if x.name == 'chrf')
+  result = entry.of_text('de', False, []).score(*texts)
+  expected = sacrebleu.metrics.CHRF().corpus_score(texts[0], texts[1:], 1000)
+  assert result.score == expected.score > 50
+  assert sum(result.interval) / 2 == pytest.approx(expected._mean, abs=1e-3)
+  signature = 'nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:'
+  assert result.signature == signature + sacrebleu.__version__
+
+
 @pytest.mark.parametrize('figure', OURS[:2], ids=name)
 def test_a_score_with_its_interval(figure):
   """sacreBLEU's own bootstrap gives the same."""
@@ -266,7 +277,7 @@ def test_only_a_script_with_capitals_is_lower_cased():
   georgian, lower = 'ეს არის წინადადება', 'ein kleiner satz'
   for line in (lower, 'Ein kleiner satz', georgian, '1 2 3'):
     outputs = SystemOutput([line], [line], 'xx', False)
-    assert ('lower-cased' in bleu.kind(outputs)) == (line == lower)
+    assert ('lower-cased' in translations.kind(outputs)) == (line == lower)
 
 
 def test_a_tokeniser_that_is_not_installed(monkeypatch):
@@ -279,9 +290,9 @@ def test_accents_in_two_forms_are_said(capsys):
   """Composed against decomposed ones, where normalising changes the score."""
   lines = ['Über Äpfel und Öl', 'ein Haus am See ist schön']
   apart = [unicodedata.normalize('NFD', line) for line in lines]
-  low = bleu.score(SystemOutput(lines, apart, 'de', False))['sacrebleu'].score
+  low = translations.score(SystemOutput(lines, apart, 'de', False))['sacrebleu'].score
   said = capsys.readouterr().err
   assert low < 60 and f'sacrebleu {low:.2f} to 100.00 and paper_bleu' in said
-  bleu.score(SystemOutput(lines, lines, 'de', False))
-  bleu.score(SystemOutput(apart, apart, 'de', False))
+  translations.score(SystemOutput(lines, lines, 'de', False))
+  translations.score(SystemOutput(apart, apart, 'de', False))
   assert capsys.readouterr().err == ''

@@ -9,7 +9,7 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
 from transformer_jax.machine.errors import UserError
-from transformer_jax.scoring import bleu
+from transformer_jax.scoring import bleu, translations
 
 WORDS = 'Der Hund, die Haus-Katze und „ihr“ Ball lagen 1990 im Garten am See'.split()
 
@@ -28,7 +28,7 @@ def spoilt(lines: list[str], rate: float, seed: int = 1) -> list[str]:
 REFERENCES = sentences(60)
 WORSE, BETTER = spoilt(REFERENCES, 0.4), spoilt(REFERENCES, 0.1)
 ALIKE = spoilt(REFERENCES, 0.1, seed=2)
-METRICS = [bleu.sacrebleu('de', False), bleu.paper_bleu('de', False)]
+METRICS = {x.name: x.of_text('de', False, []) for x in translations.text_metrics()}
 
 
 def write(path: pathlib.Path, lines: list[str], end: str = '\n') -> pathlib.Path:
@@ -49,25 +49,25 @@ def numbers(text: str) -> list[float]:
 
 def test_scores_with_their_signatures(files: list[pathlib.Path]):
   """Line ends and a byte order mark do not matter."""
-  lines = [*bleu.score_files(*files[:2], None, 'de', False)]
-  for n, metric in enumerate(METRICS):
+  lines = [*translations.score_files(*files[:2], None, 'de', False)]
+  for n, (name, metric) in enumerate(METRICS.items()):
     score = metric.score(BETTER, REFERENCES)
-    assert lines[2 * n] == f'{metric.name} {score.score:.2f}  {metric.signature}'
+    assert lines[2 * n] == f'{name} {score.score:.2f}  {metric.signature}'
     assert numbers(lines[2 * n + 1])[-2:] == pytest.approx(score.interval, abs=0.006)
-  assert len(lines) == 4
+  assert len(lines) == 6
   files[0].write_bytes(b'\xef\xbb\xbf' + '\r\n'.join(BETTER).encode())
-  assert [*bleu.score_files(*files[:2], None, 'de', False)] == lines
+  assert [*translations.score_files(*files[:2], None, 'de', False)] == lines
 
 
 def test_tokens_are_not_tokenised_again(files: list[pathlib.Path]):
   """The last line says what the text is, also if it is in lower case."""
-  lines = [*bleu.score_files(*files[:2], None, 'de', True)]
+  lines = [*translations.score_files(*files[:2], None, 'de', True)]
   assert '|case:mixed|eff:no|tok:none|' in lines[0] and '|tok:none|' in lines[2]
-  assert lines[4].startswith('of tokens as given: ') and len(lines) == 5
+  assert lines[6].startswith('of tokens as given: ') and len(lines) == 7
   for path, text in zip(files, (BETTER, REFERENCES), strict=False):
     write(path, [line.lower() for line in text])
   for tokenized, kind in ((False, 'detokenised'), (True, 'tokens as given')):
-    last = [*bleu.score_files(*files[:2], None, 'de', tokenized)][-1]
+    last = [*translations.score_files(*files[:2], None, 'de', tokenized)][-1]
     assert last.startswith(f'of {kind}, lower-cased: ')
 
 
@@ -82,26 +82,27 @@ def test_tokens_are_not_tokenised_again(files: list[pathlib.Path]):
 def test_warning_of_missing_rules(
   language: str, message: str, files: list[pathlib.Path], capsys
 ):
-  assert [*bleu.score_files(*files[:2], None, language, False)]
+  assert [*translations.score_files(*files[:2], None, language, False)]
   err = capsys.readouterr().err
   assert message in err and bool(message) == bool(err)
 
 
 def test_one_file_against_another(files: list[pathlib.Path]):
-  *alone, first, second = bleu.score_files(*files, 'de', False)
-  for line, metric in zip((first, second), METRICS, strict=True):
+  printed = [*translations.score_files(*files, 'de', False)]
+  alone, compared = printed[:-3], printed[-3:]
+  for line, (name, metric) in zip(compared, METRICS.items(), strict=True):
     ours, theirs = (metric.score(lines, REFERENCES) for lines in (BETTER, WORSE))
     values = [ours.score, *ours.interval, theirs.score, *theirs.interval]
     values.append(ours.score - theirs.score)
     assert numbers(line)[:7] == pytest.approx(values, abs=0.006)
     p = metric.paired_p([BETTER], [WORSE], REFERENCES)
-    assert f'p = {p:.4f}' in line and p < 0.01 and line.startswith(f'{metric.name} ')
+    assert f'p = {p:.4f}' in line and p < 0.01 and line.startswith(f'{name} ')
     signature = metric.signature.replace('nrefs:1', 'nrefs:1|ar:1000|seed:12345')
     assert line.endswith(signature)
-  assert alone == [*bleu.score_files(*files[:2], None, 'de', False)]
+  assert alone == [*translations.score_files(*files[:2], None, 'de', False)]
   files[2] = files[0]
-  printed = '\n'.join(bleu.score_files(*files, 'de', False))
-  assert printed.count(': +0.00, p = 1.0000') == 2
+  printed = '\n'.join(translations.score_files(*files, 'de', False))
+  assert printed.count(': +0.00, p = 1.0000') == 3
 
 
 def test_what_cannot_be_scored(files: list[pathlib.Path], tmp_path: pathlib.Path):
@@ -113,13 +114,13 @@ def test_what_cannot_be_scored(files: list[pathlib.Path], tmp_path: pathlib.Path
     kept = files[n].read_bytes()
     files[n].write_bytes('\n'.join(lines).encode())
     with pytest.raises(UserError, match=message):
-      next(bleu.score_files(*files, 'de', False))
+      next(translations.score_files(*files, 'de', False))
     files[n].write_bytes(kept)
   files[0].write_bytes(b'caf\xe9\n')
   with pytest.raises(UserError, match='hypotheses, line 1: not UTF-8'):
-    next(bleu.score_files(*files, 'de', False))
+    next(translations.score_files(*files, 'de', False))
   with pytest.raises(FileNotFoundError, match='none'):
-    next(bleu.score_files(tmp_path / 'none', *files[1:], 'de', False))
+    next(translations.score_files(tmp_path / 'none', *files[1:], 'de', False))
 
 
 def test_p_is_sacrebleus():

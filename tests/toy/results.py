@@ -15,10 +15,16 @@ from transformer_jax.report.results import ScoredRun
 from transformer_jax.runs.result import VERSION, Result
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring.bleu import Score
+from transformer_jax.scoring.translations import JUDGED, text_metrics
 from transformer_jax.tasks import OUTPUTS
 
 CARD = Card(VocabularyEntry(''), {})  # as little as a card can say
-SIGNATURES = 'nrefs:1|case:mixed|tok:13a', 'tok:moses-de'
+
+
+def scores(value: float) -> dict[str, Score]:
+  """Returns scores of a translation; those without a verdict are lower by 0.5."""
+  values = {one.name: value - 0.5 * (one not in JUDGED) for one in text_metrics()}
+  return {k: Score(x, f'nrefs:1|{k}', [x - 0.5, x + 0.5]) for k, x in values.items()}
 
 
 def of_row(row: str = 'base', seed: int = 1, ppl: float = 5.0, bleu: float = 20.0):
@@ -46,8 +52,7 @@ def of_config(
     beam=4,
     alpha=0.6,
     decode_dtype='float32',
-    sacrebleu=Score(bleu - 0.5, SIGNATURES[0], [bleu - 1, bleu]),
-    paper_bleu=Score(bleu, SIGNATURES[1], [bleu - 0.5, bleu + 0.5]),
+    scores=scores(bleu),
     parsing=None,
     valid=None,
     dev_perplexity=ppl,
@@ -76,8 +81,7 @@ RESULT = dataclasses.replace(
   split='test',
   step=600,
   averaged=[500, 600],
-  sacrebleu=Score(50.5, SIGNATURES[0], [49.0, 52.0]),
-  paper_bleu=Score(51, 'nrefs:1|case:mixed|tok:moses-de', [50, 52.5]),
+  scores=scores(51.0),
   dev_perplexity=2.5,
   dev_pairs_cut=None,
   training_device=None,
@@ -88,15 +92,20 @@ PARSED = dataclasses.replace(
   RESULT,
   task='parsing',
   text='trees',
-  sacrebleu=None,
-  paper_bleu=None,
+  scores={},
   parsing=dataclasses.asdict(evalb.score(GOLD, [GOLD[0], '(TOP (UH Oh))'])),
   valid=50.0,
 )
 
 
 def changed(result: Result, config: dict | None = None, **fields: object) -> Result:
-  """Returns a copy with other fields, and other values at the config's dotted keys."""
+  """Returns a copy with other fields, and other values at the config's dotted keys.
+
+  A field that is the name of a metric is its score.
+  """
+  names = [one.name for one in text_metrics() if one.name in fields]
+  own = {name: fields.pop(name) for name in names}
+  fields = {'scores': {k: v for k, v in (result.scores | own).items() if v}} | fields
   settings = copy.deepcopy(result.config)
   for key, value in (config or {}).items():
     *outer, last = key.split('.')

@@ -19,7 +19,7 @@ from transformer_jax.machine import files, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import flops
-from transformer_jax.runs.result import SCORES, VERSION, Result
+from transformer_jax.runs.result import VERSION, Result
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring import bleu
 from transformer_jax.scoring.output import Output, SystemOutput
@@ -67,9 +67,9 @@ class Evaluation:
     for line in (*translator.warnings(), *perplexity.warnings):
       print(line, file=sys.stderr)
     _say('scoring, with intervals')
-    scores: dict[str, Any] = dict.fromkeys(SCORES)
     texts = [one.text for one in best]
     outputs = self._outputs(texts, [one.valid for one in best])
+    scores: dict[str, Any] = {'scores': {}, 'parsing': None, 'valid': None}
     scores |= loaded.output.scorer.score(outputs)
     _say('measuring dev perplexity')
     result = Result(

@@ -37,21 +37,17 @@ DELETED = frozenset(('TOP', TRACE, ',', ':', '``', "''", '.'))
 EQUAL = {'PRT': 'ADVP'}  # labels, and tags, that count as the other one
 CUT_OFF = 40  # words of the longest sentences in EVALB's second summary
 
-# EVALB's names of the figures of a Summary.
-_NAMES = (
-  'Number of sentence',
-  'Number of Error sentence',
-  'Number of Skip  sentence',
-  'Number of Valid sentence',
-  'Bracketing Recall',
-  'Bracketing Precision',
-  'Bracketing FMeasure',
-  'Complete match',
-  'Average crossing',
-  'No crossing',
-  '2 or less crossing',
-  'Tagging accuracy',
-)
+# EVALB's names of what summarize() returns.
+_NAMES = {
+  'recall': 'Bracketing Recall',
+  'precision': 'Bracketing Precision',
+  'f1': 'Bracketing FMeasure',
+  'complete_match': 'Complete match',
+  'average_crossing': 'Average crossing',
+  'no_crossing': 'No crossing',
+  'two_or_less_crossing': '2 or less crossing',
+  'tagging': 'Tagging accuracy',
+}
 
 # The spaces of C's default locale.
 _SPACE = r' \t\n\v\f\r'
@@ -74,27 +70,6 @@ class Sentence(NamedTuple):
   words: int = 0  # without those that are deleted
   tags: int = 0  # of the words, those that are tagged as in the gold tree
   labels: tuple[Counter, ...] = ()  # of the matched, gold and test brackets
-
-
-class Summary(NamedTuple):
-  """Counts of sentences, and EVALB's scores of the valid ones.
-
-  Scores are in percent, but `average_crossing`; 0 if there is nothing to count, where
-  EVALB prints nan.
-  """
-
-  sentences: int
-  errors: int
-  skipped: int
-  valid: int
-  recall: float
-  precision: float
-  f1: float
-  complete_match: float
-  average_crossing: float  # brackets a sentence
-  no_crossing: float
-  two_or_less_crossing: float
-  tagging: float
 
 
 class _Tree(NamedTuple):
@@ -127,17 +102,17 @@ def compare(gold: Sequence[str], test: Sequence[str]) -> list[Sentence]:
   return sentences
 
 
-def summarize(sentences: Sequence[Sentence]) -> Summary:
-  """Returns the scores of all sentences that are valid; the others are only counted."""
+def summarize(sentences: Sequence[Sentence]) -> dict[str, float]:
+  """Returns EVALB's scores of the sentences that are valid, by the keys of _NAMES.
+
+  They are in percent, but `average_crossing` (brackets a sentence); 0 if there is
+  nothing to count, where EVALB prints nan.
+  """
   valid = [one for one in sentences if one.status == 'valid']
   total = lambda field: sum(getattr(one, field) for one in valid)
   percent_of = lambda is_so: _percent(sum(map(is_so, valid)), len(valid))
   matched, gold, test = total('matched'), total('gold'), total('test')
-  return Summary(
-    sentences=len(sentences),
-    errors=sum(one.status == 'error' for one in sentences),
-    skipped=sum(one.status == 'skipped' for one in sentences),
-    valid=len(valid),
+  return dict(
     recall=_percent(matched, gold),
     precision=_percent(matched, test),
     f1=_percent(2 * matched, gold + test),
@@ -183,9 +158,14 @@ def score_files(gold: pathlib.Path, test: pathlib.Path) -> Iterator[str]:
   short = [one for one in sentences if one.length <= CUT_OFF]
   for title, some in (('All', sentences), (f'len<={CUT_OFF}', short)):
     yield f'-- {title} --'
-    for name, value in zip(_NAMES, summarize(some), strict=True):
-      figure = f'{value:6}' if isinstance(value, int) else f'{value:6.2f}'
-      yield f'{name:25} = {figure}'
+    statuses = Counter(one.status for one in some)
+    counts = len(some), statuses['error'], statuses['skipped'], statuses['valid']
+    kinds = 'sentence', 'Error sentence', 'Skip  sentence', 'Valid sentence'
+    for kind, count in zip(kinds, counts, strict=True):
+      yield f'{f"Number of {kind}":25} = {count:6}'
+    scores = summarize(some)
+    for key, name in _NAMES.items():
+      yield f'{name:25} = {scores[key]:6.2f}'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,17 +193,12 @@ def score(gold: Sequence[str], outputs: Sequence[str]) -> Parsing:
   """
   tagged = _with_tags_of(gold, outputs)
   sentences = compare(gold, tagged)
-  total = summarize(sentences)
+  scores = summarize(sentences)
   low, high = np.quantile(_resample_f1(sentences), (0.025, 0.975)).round(4).tolist()
+  own = {'f1': Score(scores['f1'], SIGNATURE, [low, high])}
+  own['tagging'] = _tagging(gold, outputs)
   return Parsing(
-    f1=Score(total.f1, SIGNATURE, [low, high]),
-    recall=total.recall,
-    precision=total.precision,
-    complete_match=total.complete_match,
-    average_crossing=total.average_crossing,
-    no_crossing=total.no_crossing,
-    two_or_less_crossing=total.two_or_less_crossing,
-    tagging=_tagging(gold, outputs),
+    **scores | own,
     lengths=dict(_by_length(sentences)),
     labels=count_labels(sentences),
     treebank=hashlib.sha256('\n'.join(gold).encode()).hexdigest(),
@@ -250,7 +225,7 @@ def comparison_lines(
   """Yields the F1 of two parsers, their difference, and its p (paired_p())."""
   systems = [_with_tags_of(gold, lines) for lines in (outputs, baseline)]
   ours, theirs = (compare(gold, lines) for lines in systems)
-  scores = [summarize(sentences).f1 for sentences in (ours, theirs)]
+  scores = [summarize(sentences)['f1'] for sentences in (ours, theirs)]
   p = paired_p(_counts(ours), _counts(theirs), _f1)
   gain = scores[0] - scores[1]
   yield f'F1 {scores[0]:.2f} against {scores[1]:.2f}: {gain:+.2f}, p = {p:.4f}'
@@ -349,7 +324,7 @@ def _by_length(sentences: Sequence[Sentence]) -> Iterator[tuple[str, list[float]
   for first, last in LENGTHS:
     chosen = [s for s in sentences if first <= s.length <= (last or s.length)]
     name = f'{first}-{last}' if last else f'{first} or more'
-    yield name, [len(chosen), summarize(chosen).f1]
+    yield name, [len(chosen), summarize(chosen)['f1']]
 
 
 def _counts(sentences: Sequence[Sentence]) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import operator
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,8 +9,9 @@ from typing import NamedTuple
 
 from transformer_jax.config import KEYS, Tag, cells, flat, keys_of
 from transformer_jax.report import paper
-from transformer_jax.report.results import ScoredRun
+from transformer_jax.report.results import ScoredRun, signatures
 from transformer_jax.scoring.significance import Noise, margin, noise
+from transformer_jax.scoring.translations import JUDGED, PERPLEXITY, Metric
 
 Cells = dict[str, float | str]  # of Table 3, by the names of its columns
 
@@ -43,11 +43,14 @@ class Group(NamedTuple):
     return self.members[0].data['name']
 
 
-def conditions(run: ScoredRun) -> tuple[str, ...]:
-  """Returns what results of one table share: corpus, scorers, other settings."""
+def conditions(run: ScoredRun, runs: Sequence[ScoredRun]) -> tuple[str, ...]:
+  """Returns what results of one table share: corpus, scorers, other settings.
+
+  Scorers are those that all of `runs` have.
+  """
   config = flat(run.config)
   settings = {key: config[key] for key in config.keys() - VARIED - NO_INFLUENCE}
-  return run.result.corpus, *run.signatures, json.dumps(settings, sort_keys=True)
+  return run.result.corpus, *signatures(run, runs), json.dumps(settings, sort_keys=True)
 
 
 def label(row: str, values: Cells) -> str:
@@ -111,7 +114,7 @@ def group(results: Sequence[ScoredRun]) -> tuple[list[Group], list[str]]:
   groups, left_out = [], []
   for run in results:
     if run.row in paper.TABLE_3:
-      alike.setdefault(conditions(run), []).append(run)
+      alike.setdefault(conditions(run, results), []).append(run)
   for members in alike.values():
     base = find_base(members)
     if base is None:
@@ -182,23 +185,12 @@ def unmet_conditions(run: ScoredRun, table: int) -> Iterator[str]:
 
 # Differences from base
 
-# What counts as no difference, in the paper's table and in ours: less than the smallest
-# difference that the paper's text calls one, in perplexity and in BLEU. That is row
-# A4's ("quality also drops off with too many heads"; B2 is as large). E, "nearly
-# identical", has 0.00 and 0.1.
-SMALLEST = 0.09, 0.4
-
-# (systems, as many baselines) -> p of no difference in BLEU; None without their texts
-Compare = Callable[[Sequence[ScoredRun], Sequence[ScoredRun]], float | None]
-Read = Callable[[ScoredRun], float]
-PERPLEXITY: Read = operator.attrgetter('result.dev_perplexity')
-BLEU: Read = operator.attrgetter('result.paper_bleu.score')
-SACREBLEU: Read = operator.attrgetter('result.sacrebleu.score')
-METRICS = PERPLEXITY, BLEU  # what the paper's Table 3 has
+# (metric, systems, as many baselines) -> p of no difference; None without their texts
+Compare = Callable[[Metric, Sequence[ScoredRun], Sequence[ScoredRun]], float | None]
 
 
 class Difference(NamedTuple):
-  """A row minus base, in perplexity or in BLEU."""
+  """A row minus base, in a metric."""
 
   seeds: list[float]  # each run minus the mean of base's
   mean: float
@@ -231,39 +223,46 @@ class Difference(NamedTuple):
     return f'{self.mean:+.2f}{margin}'
 
 
-Differences = Mapping[str, tuple[Difference, Difference]]  # perplexity, BLEU of a row
+Differences = Mapping[str, tuple[Difference, ...]]  # of a row in each of JUDGED
 
 
 def differences(group: Group, compare: Compare) -> Differences:
   """Returns each row's differences from base, base's too; none if base was not run.
 
-  BLEU of rows with a run of a seed of base's also has a paired test over sentences, of
-  the runs of equal seeds.
+  Rows with a run of a seed of base's also have a paired test over sentences, of the
+  runs of equal seeds.
   """
   if 'base' not in group.table_3:
     return {}
   base, noises = group.table_3['base'], pool_noise(group)
-  relative = SMALLEST[0] / paper.TABLE_3['base'].perplexity
-  equivalences = relative * statistics.fmean(map(PERPLEXITY, base)), SMALLEST[1]
   seeds, rows = {run.seed: run for run in base}, {}
   for row, results in group.table_3.items():
-    metrics = zip(METRICS, noises, equivalences, strict=True)
-    ppl, bleu = (_difference(results, base, *metric) for metric in metrics)
     pairs = [(run, seeds[run.seed]) for run in results if run.seed in seeds]
-    if row != 'base' and pairs:
-      bleu = bleu._replace(p=compare(*zip(*pairs, strict=True)))
-    rows[row] = ppl, bleu
+    ours = []
+    for metric, pooled in zip(JUDGED, noises, strict=True):
+      one = _difference(results, base, metric, pooled)
+      if row != 'base' and pairs and metric.of_text:
+        one = one._replace(p=compare(metric, *zip(*pairs, strict=True)))
+      ours.append(one)
+    rows[row] = tuple(ours)
   return rows
 
 
+def values(runs: Iterable[ScoredRun], metric: Metric) -> list[float]:
+  """Returns a metric's values, one a run; none for runs that lack it."""
+  every = (run.result.value(metric) for run in runs)
+  return [value for value in every if value is not None]
+
+
 def pool_noise(group: Group) -> list[Noise | None]:
-  """Returns the noise between seeds in perplexity and in BLEU, pooled over rows.
+  """Returns the noise between seeds in each of JUDGED, pooled over rows.
 
   It is None where nothing can be judged: no seeds differ, or base has not learnt.
   """
   if why_untrained(group):
-    return [None, None]
-  return [noise([[*map(read, r)] for r in group.table_3.values()]) for read in METRICS]
+    return [None] * len(JUDGED)
+  rows = group.table_3.values()
+  return [noise([values(runs, metric) for runs in rows]) for metric in JUDGED]
 
 
 def why_untrained(group: Group) -> str:
@@ -274,7 +273,8 @@ def why_untrained(group: Group) -> str:
   """
   base = group.table_3['base']
   pieces = base[0].config['model']['vocab_size']
-  perplexity, limit = statistics.fmean(map(PERPLEXITY, base)), math.sqrt(pieces)
+  perplexity = statistics.fmean(values(base, PERPLEXITY))
+  limit = math.sqrt(pieces)
   if perplexity < limit:
     return ''
   return (
@@ -284,27 +284,31 @@ def why_untrained(group: Group) -> str:
   )
 
 
-def paper_differences(row: str) -> tuple[float, float]:
-  """Returns the paper's differences from its base, in perplexity and BLEU."""
-  own, base = paper.TABLE_3[row], paper.TABLE_3['base']
-  return round(own.perplexity - base.perplexity, 2), round(own.bleu - base.bleu, 1)
+def paper_differences(row: str) -> list[float]:
+  """Returns the paper's differences from its base in each of JUDGED."""
+  both = (paper.TABLE_3[name].values for name in (row, 'base'))
+  return [
+    round(own - base, metric.decimals)
+    for metric, own, base in zip(JUDGED, *both, strict=True)
+  ]
 
 
 def paper_signs(row: str) -> list[int]:
   """Returns the signs of the paper's differences, 0 for those that are none."""
-  both = zip(paper_differences(row), SMALLEST, strict=True)
-  return [0 if abs(x) < limit else int(math.copysign(1, x)) for x, limit in both]
+  both = zip(JUDGED, paper_differences(row), strict=True)
+  return [0 if abs(x) < m.margin else int(math.copysign(1, x)) for m, x in both]
 
 
 def _difference(
   results: Sequence[ScoredRun],
   base: Sequence[ScoredRun],
-  read: Read,
+  metric: Metric,
   noise: Noise | None,
-  equivalence: float,
 ) -> Difference:
-  against = statistics.fmean(map(read, base))
-  seeds = [read(run) - against for run in results]
+  against = statistics.fmean(values(base, metric))
+  printed = paper.TABLE_3['base'].values[JUDGED.index(metric)]
+  equivalence = metric.margin * (against / printed if metric.is_relative else 1)
+  seeds = [value - against for value in values(results, metric)]
   half = lambda level: noise and margin(noise, len(results), len(base), level=level)
   return Difference(seeds, statistics.fmean(seeds), half(0.95), half(0.9), equivalence)
 
@@ -313,16 +317,15 @@ def smallest_difference(group: Group) -> str:
   """Returns a sentence on the smallest differences that one run of a row can show."""
   if reason := why_untrained(group):
     return reason
-  noises = pool_noise(group)
-  named = zip(('perplexity', 'BLEU'), noises, strict=True)
-  if lacking := [name for name, noise in named if noise is None]:
+  noises = [*zip(JUDGED, pool_noise(group), strict=True)]
+  if lacking := [metric.title for metric, noise in noises if noise is None]:
     return f'No row has seeds that differ in {" or ".join(lacking)}: that is undecided.'
-  base_seeds = len(group.table_3['base'])
-  ppl, bleu = (margin(noise, 1, base_seeds) for noise in noises)
-  seeds = f'{base_seeds} of base' if base_seeds > 1 else 'one of base'
+  count = len(group.table_3['base'])
+  seeds = f'{count} of base' if count > 1 else 'one of base'
+  smallest = (f'{margin(noise, 1, count):.2f} {m.column}' for m, noise in noises)
   return (
-    f'One run of a row against {seeds} can show differences from {ppl:.2f} PPL '
-    f'and {bleu:.2f} BLEU on.'
+    f'One run of a row against {seeds} can show differences from '
+    f'{" and ".join(smallest)} on.'
   )
 
 
@@ -354,7 +357,7 @@ def judge(ours: Differences) -> list[Judgement]:
 def judge_claim(claim: paper.Claim, ours: Differences) -> Judgement:
   """Judges a claim by its rows; it is undecided until all of them were run.
 
-  It agrees if perplexity and BLEU both do, and disagrees if one of them does.
+  It agrees if all of JUDGED do, and disagrees if one of them does.
   """
   rows = {row: signs for row, signs in claim.rows.items() if row in ours}
   verdicts = [[*map(Difference.verdict, ours[row], rows[row])] for row in rows]
@@ -371,8 +374,14 @@ def judge_claim(claim: paper.Claim, ours: Differences) -> Judgement:
     f'{row} {", ".join(map(_effect, ours[row], of_row))}'
     for row, of_row in zip(rows, verdicts, strict=True)
   )
-  papers = ('{} {:+.2f}, {:+.1f}'.format(x, *paper_differences(x)) for x in claim.rows)
+  papers = (f'{row} {", ".join(paper_texts(row))}' for row in claim.rows)
   return Judgement(claim, verdict, '; '.join(own), '; '.join(papers))
+
+
+def paper_texts(row: str) -> list[str]:
+  """Returns the paper's differences from its base, as text."""
+  both = zip(JUDGED, paper_differences(row), strict=True)
+  return [f'{difference:+.{metric.decimals}f}' for metric, difference in both]
 
 
 def _effect(one: Difference, verdict: str) -> str:

@@ -14,6 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from transformer_jax.report import comparison, paper
 from transformer_jax.report.comparison import Difference, Differences, Group, label
 from transformer_jax.report.page import COLOURS, Picture
+from transformer_jax.scoring.translations import JUDGED, Metric
 
 _, INK, FAINT, GREY, *LINES = (light for light, _ in COLOURS.values())
 WIDTH = 4.0  # inches: 384 pixels, so that a phone shows the letters as they are
@@ -68,40 +69,34 @@ INTERVAL = {'color': OURS, 'linewidth': 5, 'alpha': 0.3, 'solid_capstyle': 'butt
 PRINTED = {'marker': 'D', 'color': PAPERS, 'markersize': 4, 'linestyle': ''}
 BELOW = 0.32  # of a row's height, by which the paper's value stands lower
 
-# Name, title, axis, which end of the axis is better and worse
-MEASURES = (
-  ('perplexity', 'Perplexity', 'perplexity per piece', ('better', 'worse')),
-  ('bleu', 'BLEU', 'BLEU (percent)', ('worse', 'better')),
-)
-
 
 def rows_minus_base(group: Group, rows: Differences, number: str) -> list[Picture]:
-  """Returns pictures of each row of Table 3 minus base, in perplexity and in BLEU.
+  """Returns pictures of each row of Table 3 minus base, one for each of JUDGED.
 
   `number` ends their names, which so differ from those of other groups.
   """
   pictures = []
-  for n, (name, title, axis, ends) in enumerate(MEASURES):
+  for n, metric in enumerate(JUDGED):
     ours = {row: both[n] for row, both in rows.items()}
     printed = {row: comparison.paper_differences(row)[n] for row in paper.TABLE_3}
     cells_of = lambda row: comparison.cells_of_row(row, group.base, False)
     names = [label(row, cells_of(row)) for row in printed]
+    title = metric.title[0].upper() + metric.title[1:]
     text = f"{title} of each row of Table 3 minus base's, ours and the paper's"
-    draw = functools.partial(_draw_rows, title, axis, ends, names, ours, printed)
-    pictures.append(picture(f'table3.{name}{number}', text, HEIGHT, draw))
+    draw = functools.partial(_draw_rows, metric, names, ours, printed)
+    name = f'table3.{metric.title.lower()}{number}'
+    pictures.append(picture(name, text, HEIGHT, draw))
   return pictures
 
 
 def _draw_rows(
-  title: str,
-  axis: str,
-  ends: tuple[str, str],
+  metric: Metric,
   names: Sequence[str],
   ours: dict[str, Difference],
   printed: dict[str, float],
   figure: Figure,
 ) -> None:
-  axes = figure.add_subplot(xlabel=f'{axis}, minus base')
+  axes = figure.add_subplot(xlabel=f'{metric.title} ({metric.unit}), minus base')
   heights, edge = _heights(), _edge(ours, printed)
   axes.set(xlim=(-1.08 * edge, 1.08 * edge), ylim=(max(heights.values()) + 0.8, -0.8))
   if edge >= 100:  # whose labels are wide
@@ -110,9 +105,10 @@ def _draw_rows(
   axes.set_yticks([*heights.values()], names)
   axes.tick_params(axis='y', length=0)
   axes.spines['left'].set_visible(False)
+  ends = ('worse', 'better')[:: metric.sign]
   axes.set_title(f'← {ends[0]}', weight='normal')
   axes.set_title(f'{ends[1]} →', loc='right', weight='normal')
-  axes.set_title(title, loc='center')
+  axes.set_title(metric.column, loc='center')
   for row, y in heights.items():
     if row in ours:
       _draw_row(axes, ours[row], y, edge, row != 'base')

@@ -57,6 +57,11 @@ class Row(NamedTuple):
   bleu: float  # newstest2013
   millions: int | None  # of parameters; None for an empty cell
 
+  @property
+  def values(self) -> tuple[float, float]:
+    """Returns perplexity and BLEU."""
+    return self.perplexity, self.bleu
+
 
 # Table 3, section 6.2. The paper names groups of rows, (A) to (E); the numbers of rows
 # are ours. Row E's cell says 'positional embedding instead of sinusoids'.

@@ -21,9 +21,16 @@ from transformer_jax.report.page import (
   table,
   table_of,
 )
-from transformer_jax.report.results import HeldOut, ScoredRun
-from transformer_jax.scoring import bleu
+from transformer_jax.report.results import HeldOut, ScoredRun, shown_metrics, signatures
+from transformer_jax.report.tables import DASH
+from transformer_jax.scoring.bleu import Score
 from transformer_jax.scoring.output import Output
+from transformer_jax.scoring.translations import (
+  JUDGED,
+  PERPLEXITY,
+  Metric,
+  text_metrics,
+)
 
 TITLE = 'Attention Is All You Need: runs'
 WIDTH, INDENT = 96, 15  # of a terminal's lines
@@ -84,9 +91,9 @@ def _report_runs(
   left_out = [*unread, *ungrouped]
   with tqdm(desc='comparing', unit='row', disable=None) as bar:
 
-    def compare(*both: Sequence[ScoredRun]) -> float | None:
+    def compare(metric: Metric, *both: Sequence[ScoredRun]) -> float | None:
       bar.update()
-      return paired_p(*both, texts)
+      return paired_p(metric, *both, texts)
 
     studies = [(group, comparison.differences(group, compare)) for group in groups]
   top = _facts(studies, left_out)
@@ -121,16 +128,19 @@ def describe_group(group: Group, ours: Differences, number: str) -> list[Block]:
 
 
 def paired_p(
-  systems: Sequence[ScoredRun], baselines: Sequence[ScoredRun], texts: HeldOut
+  metric: Metric,
+  systems: Sequence[ScoredRun],
+  baselines: Sequence[ScoredRun],
+  texts: HeldOut,
 ) -> float | None:
-  """Returns p of no difference in BLEU; None without translations or references."""
+  """Returns p of no difference; None without translations or references."""
   data = systems[0].data
   references = texts.references(systems[0])
   outputs = [[run.translations for run in runs] for runs in (systems, baselines)]
   if references is None or any(None in runs for runs in outputs):
     return None
-  metric = bleu.paper_bleu(data['target_language'], data['tokenized'])
-  return metric.paired_p(*outputs, references)
+  how = data['target_language'], data['tokenized'], references
+  return metric.of_text(*how).paired_p(*outputs, references)
 
 
 # Every result
@@ -143,34 +153,36 @@ class ScoreType(NamedTuple):
   text: str | None  # such as 'detokenised'
   corpus: str
   pieces: int
-  signatures: tuple[str, str]
+  signatures: tuple[str, ...]  # of the metrics that all results have
 
 
-def score_type(run: ScoredRun) -> ScoreType:
-  """Returns the type of a result's scores."""
+def score_type(run: ScoredRun, runs: Sequence[ScoredRun]) -> ScoreType:
+  """Returns the type of a result's scores among `runs`."""
   pieces = run.config['model']['vocab_size']
-  result = run.result
-  return ScoreType(run.test_set, result.text, result.corpus, pieces, run.signatures)
+  what = run.test_set, run.result.text, run.result.corpus, pieces
+  return ScoreType(*what, signatures(run, runs))
 
 
 def number_types(runs: Sequence[ScoredRun]) -> dict[ScoreType, str]:
   """Returns the superscript number of each type's footnote."""
-  types = dict.fromkeys(map(score_type, runs))
+  types = dict.fromkeys(score_type(run, runs) for run in runs)
   return {one: f'{n}'.translate(SUPERSCRIPTS) for n, one in enumerate(types, 1)}
 
 
 def footnotes(runs: Sequence[ScoredRun]) -> list[str]:
   """Returns a footnote for each type of score; spells each signature out once."""
-  first: dict[tuple[str, str], str] = {}
+  first: dict[tuple[str, ...], str] = {}
   items = []
   for one, mark in number_types(runs).items():
+    alike = [run for run in runs if score_type(run, runs) == one]
     of = one.test_set if one.text is None else f'{one.test_set}, {one.text}'
     text = f'{mark} {of}, corpus {one.corpus[:12]}, {one.pieces:,} pieces. '
-    text += max(overlap(run) for run in runs if score_type(run) == one)
+    text += max(map(overlap, alike))
     if one.signatures in first:
       text += f'Scored as {first[one.signatures]}.'
     else:
-      text += 'sacreBLEU: {}; BLEU: {}.'.format(*one.signatures)
+      every = {m.title: x.signature for x in alike for m, x in _scores(x)}
+      text += '; '.join(f'{name}: {x}' for name, x in every.items()) + '.'
     first.setdefault(one.signatures, mark)
     items.append(text)
   return items
@@ -188,17 +200,18 @@ def overlap(run: ScoredRun) -> str:
 def every_result(runs: Sequence[ScoredRun]) -> list[str]:
   """Returns a table with one row a result."""
   marks = number_types(runs)
-  rows = [_row(one, marks[score_type(one)]) for one in runs]
+  metrics = [metric for metric in shown_metrics(runs) if metric.of_text]
+  rows = [_row(one, marks[score_type(one, runs)], metrics) for one in runs]
   return [heading(2, 'Every result'), table_of(rows)]
 
 
-def _row(run: ScoredRun, mark: str) -> dict[str, str]:
-  result = run.result
+def _row(run: ScoredRun, mark: str, metrics: Sequence[Metric]) -> dict[str, str]:
+  result, scores = run.result, run.result.scores
+  cell = lambda name: f'{_score(scores[name])}{mark}' if name in scores else DASH
   return {
     'run': run.name_with_parent,
-    'sacreBLEU': f'{_score(result.sacrebleu)}{mark}',
-    'BLEU': f'{_score(result.paper_bleu)}{mark}',
-    'dev PPL': f'{result.dev_perplexity:.3f}',
+    **{metric.column: cell(metric.name) for metric in metrics},
+    f'dev {PERPLEXITY.column}': f'{result.dev_perplexity:.3f}',
     'scored on': run.test_set,
     'step': f'{result.step:,}',
     'averaged': f'{len(result.averaged)}',
@@ -210,7 +223,13 @@ def _row(run: ScoredRun, mark: str) -> dict[str, str]:
   }
 
 
-def _score(score: bleu.Score) -> str:
+def _scores(run: ScoredRun) -> list[tuple[Metric, Score]]:
+  """Returns the metrics of text that a result has."""
+  scores = run.result.scores
+  return [(one, scores[one.name]) for one in text_metrics() if one.name in scores]
+
+
+def _score(score: Score) -> str:
   """Returns '25.31 [24.0, 26.6]', with the 95 % interval over sentences."""
   low, high = score.interval
   return f'{score.score:.2f} [{low:.1f}, {high:.1f}]'
@@ -229,7 +248,7 @@ def representatives(runs: Sequence[ScoredRun]) -> list[ScoredRun]:
 
   best: dict[tuple, ScoredRun] = {}
   for run in runs:
-    key = run.home, score_type(run)
+    key = run.home, score_type(run, runs)
     best[key] = max(run, best.get(key, run), key=rank)
   return [*best.values()]
 
@@ -281,15 +300,17 @@ def _table_3_facts(
   group: Group, ours: Differences, where: str
 ) -> Iterator[tuple[str, str]]:
   if 'base' in group.table_3:
-    columns = tables.columns([*group.table_3.values()], *comparison.METRICS)
+    columns = tables.columns([*group.table_3.values()], JUDGED)
     base = [*group.table_3].index('base')
-    ppl, bleu = (column[base] for column in columns)
+    both = zip(JUDGED, columns, strict=True)
+    scores = ', '.join(f'{metric.title} {column[base]}' for metric, column in both)
     seeds = len(group.table_3['base'])
-    text = f'{where}Base, {seeds} seed{"s" if seeds > 1 else ""}: perplexity {ppl}, '
-    yield 'Table 3', f'{text}BLEU {bleu}. {comparison.smallest_difference(group)}'
+    text = f'{where}Base, {seeds} seed{"s" if seeds > 1 else ""}: {scores}. '
+    yield 'Table 3', text + comparison.smallest_difference(group)
   if len(ours) > 1:
     count = comparison.count_verdicts(comparison.judge(ours))
-    yield 'Claims', f'{where}{count} PPL, BLEU minus base; undecided in brackets.'
+    names = ', '.join(metric.column for metric in JUDGED)
+    yield 'Claims', f'{where}{count} {names} minus base; undecided in brackets.'
   if missing := [row for row in paper.TABLE_3 if row not in group.table_3]:
     yield 'Missing rows', where + ', '.join(missing)
 
@@ -306,7 +327,7 @@ def _on_terminal(
       lines += _wrap(f'  {one.verdict}', text)
     homes = {run.home for run in studies[0][0].members}
     rest = [run for run in rest if run.home not in homes]
-  lines += (_short_score(run, marks[score_type(run)]) for run in rest)
+  lines += (_short_score(run, marks[score_type(run, runs)]) for run in rest)
   for note in footnotes(runs):
     lines += _wrap('', note)
   return '\n'.join(lines) + '\n'
@@ -325,9 +346,10 @@ def _wrap(name: str, text: str) -> list[str]:
 
 
 def _short_score(run: ScoredRun, mark: str) -> str:
-  result = run.result
+  result, ((metric, score), *others) = run.result, _scores(run)
+  rest = ''.join(f', {other.score:5.2f} {one.column}' for one, other in others)
   return (
-    f'{_score(result.sacrebleu):>19} sacreBLEU, {result.paper_bleu.score:5.2f} BLEU'
-    f'{mark}, step {result.step:>7,}, average {len(result.averaged):>2}, beam '
-    f'{result.beam}, alpha {result.alpha}: {legible(run.name_with_parent)}'
+    f'{_score(score):>19} {metric.column}{rest}{mark}, step {result.step:>7,}, '
+    f'average {len(result.averaged):>2}, beam {result.beam}, alpha {result.alpha}: '
+    f'{legible(run.name_with_parent)}'
   )

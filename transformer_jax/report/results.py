@@ -16,8 +16,10 @@ from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
+from transformer_jax.scoring import translations
 from transformer_jax.scoring.bleu import read_lines
 from transformer_jax.scoring.output import Output
+from transformer_jax.scoring.translations import Metric, text_metrics
 
 
 class ScoredRun(NamedTuple):
@@ -37,11 +39,6 @@ class ScoredRun(NamedTuple):
   def data(self) -> dict:
     """Returns the config's description of the corpus."""
     return self.result.config['data']
-
-  @property
-  def signatures(self) -> tuple[str, str]:
-    """Returns the signatures of sacreBLEU and of the paper's BLEU."""
-    return self.result.sacrebleu.signature, self.result.paper_bleu.signature
 
   @property
   def row(self) -> str | None:
@@ -89,6 +86,20 @@ class ScoredRun(NamedTuple):
       path = self.result.translations(Run(self.path.parent))
     compressed = path.with_name(path.name + '.gz')
     return compressed if compressed.is_file() else path
+
+
+def signatures(run: ScoredRun, runs: Iterable[ScoredRun]) -> tuple[str, ...]:
+  """Returns the run's signatures of the metrics that all of `runs` have."""
+  names = set.intersection(*({*one.result.scores} for one in runs))
+  shared = [metric.name for metric in text_metrics() if metric.name in names]
+  return tuple(run.result.scores[name].signature for name in shared)
+
+
+def shown_metrics(runs: Iterable[ScoredRun]) -> list[Metric]:
+  """Returns the metrics that at least one of the runs has."""
+  values = [run.result.value for run in runs]
+  has = lambda metric: any(value(metric) is not None for value in values)
+  return [metric for metric in translations.METRICS if has(metric)]
 
 
 class HeldOut:

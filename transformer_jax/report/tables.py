@@ -1,26 +1,22 @@
 """Tables 2 and 3 beside the paper's, and its claims, as Markdown."""
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from transformer_jax.config import cells
 from transformer_jax.model import flops
 from transformer_jax.report import comparison, paper
-from transformer_jax.report.comparison import (
-  BLEU,
-  METRICS,
-  SACREBLEU,
-  Differences,
-  Group,
-)
+from transformer_jax.report.comparison import Differences, Group
 from transformer_jax.report.page import heading, paragraph, table, table_of
-from transformer_jax.report.results import ScoredRun
+from transformer_jax.report.results import ScoredRun, shown_metrics
 from transformer_jax.scoring.significance import Noise, margin, noise
+from transformer_jax.scoring.translations import JUDGED, Metric
 
 SPREAD = (
   'Scores: mean of the seeds ± half its 95 % interval (Student, the spread between '
   'seeds pooled over all rows with several); sd: between the seeds of the row.'
 )
+DASH = '–'  # for a metric that a result lacks
 RULES = 'docs/report.md has the rules of a verdict.'
 NOTE = (
   'Each minus base, ± half the 95 % interval (Student, the spread between seeds pooled '
@@ -66,13 +62,18 @@ def _each(group: Group, read: Callable[[ScoredRun], str | None]) -> str:
 
 
 def columns(
-  rows: Sequence[Sequence[ScoredRun]], *scores: comparison.Read
+  rows: Sequence[Sequence[ScoredRun]], metrics: Iterable[Metric]
 ) -> Iterator[list[str]]:
-  """Yields each score's column: '25.31 ± 0.30 (sd 0.12)' of seeds, '' of none."""
-  for read in scores:
-    seeds = [[*map(read, results)] for results in rows]
+  """Yields each metric's column: '25.31 ± 0.30 (sd 0.12)' of seeds, '' of none.
+
+  A row with a run that lacks the metric has DASH.
+  """
+  for metric in metrics:
+    seeds = [comparison.values(runs, metric) for runs in rows]
     pooled = noise([values for values in seeds if values])
-    yield [_cell(values, pooled) for values in seeds]
+    counts = [len(runs) for runs in rows]
+    cells = zip(seeds, counts, strict=True)
+    yield [_cell(x, pooled) if len(x) == count else DASH for x, count in cells]
 
 
 def _cell(values: Sequence[float], pooled: Noise | None) -> str:
@@ -86,20 +87,23 @@ def table_3(group: Group) -> list[str]:
   """Returns Table 3 with the paper's columns beside ours, and the rows not run."""
   shown = [row for row in paper.TABLE_3 if row in group.table_3]
   runs = [group.table_3[row] for row in shown]
-  scores, rows = columns(runs, *METRICS, SACREBLEU), []
-  for row, results, ppl, bleu, sacre in zip(shown, runs, *scores, strict=True):
+  others = [one for one in shown_metrics(group.members) if one not in JUDGED]
+  scores, rows = columns(runs, [*JUDGED, *others]), []
+  for row, results, *own in zip(shown, runs, *scores, strict=True):
     printed, ours = paper.TABLE_3[row], cells(results[0].config)
+    both: dict[str, str] = {}
+    for metric, value, cell in zip(JUDGED, printed.values, own, strict=False):
+      both[f'{metric.column} (paper)'] = f'{value:.{metric.decimals}f}'
+      both[metric.column] = cell
+    names = (metric.column for metric in others)
     rows.append(
       {
         'row': row,
         'cells (paper)': _text(printed.cells),
         'cells': _text({cell: ours[cell] for cell in printed.cells}),
         'seeds': str(len(results)),
-        'PPL (paper)': f'{printed.perplexity:.2f}',
-        'PPL': ppl,
-        'BLEU (paper)': f'{printed.bleu:.1f}',
-        'BLEU': bleu,
-        'sacreBLEU': sacre,
+        **both,
+        **dict(zip(names, own[len(JUDGED) :], strict=True)),
         'parameters (paper)': f'{printed.millions} M' if printed.millions else '',
         'parameters': f'{results[0].result.parameters / 1e6:.2f} M',
       }
@@ -124,17 +128,19 @@ def rows_minus_base(group: Group, ours: Differences) -> list[str]:
   if len(ours) < 2:
     text = 'There are no runs of any other row: nothing to compare. '
     return [top, paragraph(text + comparison.smallest_difference(group))]
-  header = ['row', 'PPL (paper)', 'PPL', 'verdict', 'BLEU (paper)', 'BLEU', 'p']
-  header += ['verdict']
-  lines = []
+  header, lines = ['row'], []
+  for metric in JUDGED:
+    header += [f'{metric.column} (paper)', metric.column]
+    header += ['p', 'verdict'] if metric.of_text else ['verdict']
   for row in paper.TABLE_3:
     if row == 'base' or row not in ours:
       continue
-    (ppl, bleu), printed = ours[row], comparison.paper_differences(row)
-    signs = comparison.paper_signs(row)
-    line = [row, f'{printed[0]:+.2f}', f'{ppl}', ppl.verdict(signs[0])]
-    p = '' if bleu.p is None else f'{bleu.p:.3f}'
-    lines.append([*line, f'{printed[1]:+.1f}', f'{bleu}', p, bleu.verdict(signs[1])])
+    line, signs = [row], comparison.paper_signs(row)
+    printed = comparison.paper_texts(row)
+    for metric, text, one, sign in zip(JUDGED, printed, ours[row], signs, strict=True):
+      p = ['' if one.p is None else f'{one.p:.3f}'] if metric.of_text else []
+      line += [text, f'{one}', *p, one.verdict(sign)]
+    lines.append(line)
   note = f'{NOTE} {comparison.smallest_difference(group)}'
   return [top, table(header, lines), paragraph(note)]
 
@@ -142,7 +148,8 @@ def rows_minus_base(group: Group, ours: Differences) -> list[str]:
 def claims(ours: Differences) -> list[str]:
   """Returns a table of the paper's claims with their verdicts."""
   judged = comparison.judge(ours)
-  header = ['claim', 'section', 'the paper: PPL, BLEU', 'verdict', 'ours: PPL, BLEU']
+  names = ', '.join(metric.column for metric in JUDGED)
+  header = ['claim', 'section', f'the paper: {names}', 'verdict', f'ours: {names}']
   rows = [
     [x.claim.text, f'section {x.claim.section}', x.papers, x.verdict, x.ours]
     for x in judged
@@ -163,11 +170,11 @@ def table_2(group: Group) -> str:
   ours = {paper.TABLE_2_NAMES[row]: runs for row, runs in group.table_2.items()}
 
   runs = [ours.get(name, []) for name in paper.TABLE_2]
-  scores, rows = columns(runs, BLEU, SACREBLEU), []
+  of_text = [one for one in shown_metrics(group.members) if one.of_text]
+  metrics = sorted(of_text, key=lambda metric: metric not in JUDGED)
+  scores, rows = columns(runs, metrics), []
   systems = paper.TABLE_2.items()
-  for (name, system), results, ours_bleu, sacre in zip(
-    systems, runs, *scores, strict=True
-  ):
+  for (name, system), results, *own in zip(systems, runs, *scores, strict=True):
     bleu = system.bleu_fr if french else system.bleu_de
     printed = system.flops_fr if french else system.flops_de
     rows.append(
@@ -175,8 +182,7 @@ def table_2(group: Group) -> str:
         'model': name,
         'seeds': str(len(results) or ''),
         'BLEU (paper)': '' if bleu is None else f'{bleu:g}',
-        'BLEU': ours_bleu,
-        'sacreBLEU': sacre,
+        **{m.column: cell for m, cell in zip(metrics, own, strict=True)},
         'FLOPs (paper)': '' if printed is None else f'{printed:.1e}',
         'FLOPs, counted': _mean_flops(results),
       }

@@ -11,10 +11,9 @@ from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring.bleu import Score
+from transformer_jax.scoring.translations import JUDGED, Metric
 
-VERSION = 2  # of the file's format
-BLEUS = ('sacrebleu', 'paper_bleu')
-SCORES = (*BLEUS, 'parsing', 'valid')  # None where a task has no such score
+VERSION = 3  # of the file's format
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +33,7 @@ class Result:
   beam: int
   alpha: float
   decode_dtype: str | None
-  sacrebleu: Score | None
-  paper_bleu: Score | None
+  scores: dict[str, Score]  # of translations, by the metrics' names
   parsing: dict[str, Any] | None  # of the task 'parsing', which knows its fields
   valid: float | None  # outputs that were trees before repair, in percent
   dev_perplexity: float  # per piece
@@ -55,6 +53,13 @@ class Result:
   references: str | None  # sha256 of the references, one a line
   overlap: dict[str, int] | None  # source sentences that each other split has too
   config: dict[str, Any]  # the run's, with all keys
+
+  def value(self, metric: Metric) -> float | None:
+    """Returns a metric's value; None if the result lacks it."""
+    if metric.of_text:
+      score = self.scores.get(metric.name)
+      return None if score is None else score.score
+    return getattr(self, metric.name)
 
   def search(self) -> dict[str, Any]:
     """Returns the keys of a config that describe the search, with its own values."""
@@ -79,17 +84,17 @@ class Result:
     if not path.is_file():
       raise UserError(f'{path}: no such file; evaluate the run')
     content = files.read_json_object(path)
-    if content.get('version') != VERSION:
+    if content.get('version') not in (2, VERSION):
       version = content.get('version', 'none')
       raise UserError(
         f'{path}: written in another format (version {version}, not {VERSION}): '
         'evaluate the run again'
       )
     try:
-      result = msgspec.convert(content, cls)
+      result = msgspec.convert(_of_today(content), cls)
       result = dataclasses.replace(result, config=config.complete(result.config))
       config.check(result.config)
-      if result.task == 'translation' and None in (result.sacrebleu, result.paper_bleu):
+      if result.task == 'translation' and None in map(result.value, JUDGED):
         raise UserError('a translation without its scores')
     except (msgspec.ValidationError, UserError) as error:
       raise UserError(
@@ -100,3 +105,13 @@ class Result:
   def write(self, path: pathlib.Path) -> None:
     """Writes the file whole or, after a kill, not at all."""
     files.write_json(path, dataclasses.asdict(self))
+
+
+def _of_today(content: dict[str, Any]) -> dict[str, Any]:
+  """Returns the content of a file of any version in the format of VERSION."""
+  if content['version'] == VERSION:
+    return content
+  # Version 2 had a field for each of two scores.
+  flat = {name: content.pop(name, None) for name in ('sacrebleu', 'paper_bleu')}
+  scores = {name: score for name, score in flat.items() if score is not None}
+  return content | {'version': VERSION, 'scores': scores}

@@ -5,16 +5,14 @@ import importlib.metadata
 import pathlib
 import re
 import sys
-import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics import BLEU, CHRF
 
 from transformer_jax.data import text
 from transformer_jax.machine.errors import UserError
 from transformer_jax.scoring import moses, significance
-from transformer_jax.scoring.output import SystemOutput
 
 # Languages in Chinese characters that sacreBLEU does not know. They are cut as 'zh' is.
 CHINESE = {'gan', 'hak', 'lzh', 'wuu', 'yue'}
@@ -31,28 +29,26 @@ class Score:
 
 
 @dataclasses.dataclass(frozen=True)
-class Metric:
-  """One way to compute BLEU.
+class TextMetric:
+  """A metric for the text of one language.
 
   Attributes:
-    name: what result.json and messages call it.
     signature: all choices that its scores depend on.
     metric: sacreBLEU's, with the tokens to count.
     replaces: whether Unicode punctuation of hypotheses is replaced.
   """
 
-  name: str
   signature: str
-  metric: BLEU
+  metric: BLEU | CHRF
   replaces: bool = False
 
   def percent(self, hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """Returns BLEU without its interval; arguments and errors are score()'s."""
+    """Returns the score without its interval; arguments and errors are score()'s."""
     texts = self._texts(hypotheses, references)
     return self.metric.corpus_score(texts[0], [texts[1]]).score
 
   def score(self, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Returns BLEU and its 95 % interval, by sacreBLEU's bootstrap over sentences.
+    """Returns the score and its 95 % interval, by sacreBLEU's bootstrap over sentences.
 
     The interval's centre is the mean score of the resampled test sets, its width the
     range of the middle 95 % of them. It may pass 100.
@@ -61,11 +57,11 @@ class Metric:
       UserError: no sentences, or unequal numbers of them.
     """
     texts = self._texts(hypotheses, references)
-    bleu = self.metric.corpus_score(
+    whole = self.metric.corpus_score(
       texts[0], [texts[1]], n_bootstrap=significance.SAMPLES
     )
-    ends = bleu._mean - bleu._ci, bleu._mean + bleu._ci
-    return Score(bleu.score, self.signature, [round(float(end), 4) for end in ends])
+    ends = whole._mean - whole._ci, whole._mean + whole._ci
+    return Score(whole.score, self.signature, [round(float(end), 4) for end in ends])
 
   def paired_p(
     self,
@@ -86,7 +82,7 @@ class Metric:
   def _counts(
     self, runs: Sequence[Sequence[str]], references: Sequence[str]
   ) -> np.ndarray:
-    """Returns BLEU's counts [sentence, count], summed over runs."""
+    """Returns the metric's counts [sentence, count], summed over runs."""
     texts = (self._texts(hypotheses, references) for hypotheses in runs)
     extract = self.metric._extract_corpus_statistics
     return sum(np.array(extract(ours, [expected])) for ours, expected in texts)
@@ -97,7 +93,7 @@ class Metric:
     if len(hypotheses) != len(references):
       raise UserError(
         f'{len(hypotheses)} hypotheses but {len(references)} references: '
-        'BLEU needs one reference for each'
+        'each needs one reference'
       )
     if not hypotheses:
       raise UserError('no sentences to score')
@@ -108,7 +104,7 @@ class Metric:
 
 def sacrebleu(
   language: str | None, tokenized: bool, references: Sequence[str] = ()
-) -> Metric:
+) -> TextMetric:
   """Returns sacreBLEU's default: exponential smoothing, 13a tokens (not ja, ko, zh).
 
   Its default is changed in one point: languages without spaces between words are scored
@@ -142,7 +138,7 @@ def sacrebleu(
         f"'sacrebleu[{short}]', then give the command again"
       ) from error
   metric.num_refs = 1  # sacreBLEU makes no signature without it
-  return Metric('sacrebleu', str(metric.get_signature()), metric)
+  return TextMetric(str(metric.get_signature()), metric)
 
 
 def _has_no_spaces(lines: Sequence[str]) -> bool:
@@ -151,7 +147,7 @@ def _has_no_spaces(lines: Sequence[str]) -> bool:
   return 20 * text.count(' ') < len(text)
 
 
-def paper_bleu(language: str, tokenized: bool) -> Metric:
+def paper_bleu(language: str, tokenized: bool) -> TextMetric:
   """Returns the paper's BLEU, that of tensor2tensor's get_ende_bleu.sh.
 
   The script splits compounds at hyphens and calls multi-bleu.perl, whose formula has no
@@ -174,7 +170,7 @@ def paper_bleu(language: str, tokenized: bool) -> Metric:
     how = f'punct:unicode-replaced-in-hyp|tok:moses-{moses.base(language)}{partly}'
     how += f'-sacremoses-{version}|compounds:##AT##-##AT##'
   signature = f'nrefs:1|case:mixed|{how}|smooth:none|formula:multi-bleu'
-  return Metric('paper_bleu', signature, metric, not tokenized)
+  return TextMetric(signature, metric, not tokenized)
 
 
 def split_compounds(line: str, language: str) -> bytes:
@@ -185,71 +181,6 @@ def split_compounds(line: str, language: str) -> bytes:
   """
   tokens = ' '.join(moses.tokenize(line, language)).encode()
   return re.sub(rb'(\S)-(\S)', rb'\1 ##AT##-##AT## \2', tokens)
-
-
-def _both(outputs: SystemOutput) -> list[Metric]:
-  """Returns the two BLEUs that a result has."""
-  how = outputs.language, outputs.tokenized
-  return [sacrebleu(*how, outputs.references), paper_bleu(*how)]
-
-
-def kind(outputs: SystemOutput) -> str:
-  """Returns the kind of text that is scored, as far as no signature tells it."""
-  kind = 'tokens as given' if outputs.tokenized else 'detokenised'
-  text = ''.join(outputs.references)
-  # In a script with capitals most letters have one; Python takes Georgian for small.
-  cased = sum(c.title() != c for c in text) > sum(map(str.isalpha, text)) / 2
-  return kind + (', lower-cased' if text.islower() and cased else '')
-
-
-def score(outputs: SystemOutput) -> dict[str, Score]:
-  """Returns `sacrebleu` and `paper_bleu` of a system's outputs.
-
-  Prints a warning if normalising the texts would change them.
-  """
-  texts = outputs.hypotheses, outputs.references
-  metrics = _both(outputs)
-  scores = {metric.name: metric.score(*texts) for metric in metrics}
-  composed = [[unicodedata.normalize('NFC', line) for line in text] for text in texts]
-  if composed != [*texts]:
-    others = {metric.name: metric.percent(*composed) for metric in metrics}
-    if any(abs(others[name] - scores[name].score) >= 0.005 for name in scores):
-      changes = (f'{n} {one.score:.2f} to {others[n]:.2f}' for n, one in scores.items())
-      print(
-        'the texts spell accents as one character and as two: normalising both to '
-        f'NFC would change {" and ".join(changes)}',
-        file=sys.stderr,
-      )
-  return scores
-
-
-def score_lines(kind: str, scores: Mapping[str, Score]) -> Iterator[str]:
-  """Yields scores as lines for a reader; `kind` is that of the text."""
-  for name, one in scores.items():
-    yield f'{name} {one.score:.2f}  {one.signature}'
-    yield f'  95 % interval: {_between(one.interval)}'
-  if kind != 'detokenised':
-    yield f'of {kind}: to be compared with scores of the same text alone'
-
-
-def comparison_lines(outputs: SystemOutput, baseline: Sequence[str]) -> Iterator[str]:
-  """Yields how much better outputs are than a baseline, by a randomisation test."""
-  references = outputs.references
-  test = f'ar:{significance.SAMPLES}|seed:{significance.SEED}'
-  for metric in _both(outputs):
-    ours = metric.score(outputs.hypotheses, references)
-    theirs = metric.score(baseline, references)
-    p = metric.paired_p([outputs.hypotheses], [baseline], references)
-    yield (
-      f'{metric.name} {ours.score:.2f} [{_between(ours.interval)}] against '
-      f'{theirs.score:.2f} [{_between(theirs.interval)}]: '
-      f'{ours.score - theirs.score:+.2f}, p = {p:.4f}  '
-      + metric.signature.replace('nrefs:1', f'nrefs:1|{test}')
-    )
-
-
-def _between(interval: Sequence[float]) -> str:
-  return f'{interval[0]:.2f}, {interval[1]:.2f}'
 
 
 def read_lines(path: pathlib.Path) -> list[str]:
@@ -273,35 +204,3 @@ def check_lines(
       f'{path} has {len(lines)} lines, {references} has {len(expected)}: '
       'line n of one has to belong to line n of the other'
     )
-
-
-def score_files(
-  hypotheses: pathlib.Path,
-  references: pathlib.Path,
-  baseline: pathlib.Path | None,
-  language: str,
-  tokenized: bool,
-) -> Iterator[str]:
-  """Yields the scores of a file of translations, and its comparison with a baseline.
-
-  Raises:
-    UserError: a file is not UTF-8, or has not one line for each reference.
-  """
-  if not tokenized and not moses.has_rules(language):
-    print(f'no abbreviations of {language} are known: English ones', file=sys.stderr)
-  if not tokenized and not moses.is_faithful(language):
-    print(
-      f"paper_bleu lacks some of the Moses script's rules for {language}; sacrebleu "
-      'does not need them',
-      file=sys.stderr,
-    )
-  expected = read_lines(references)
-  texts = []
-  for path in filter(None, (hypotheses, baseline)):
-    lines = read_lines(path)
-    check_lines(path, lines, references, expected)
-    texts.append(lines)
-  outputs = SystemOutput(texts[0], expected, language, tokenized)
-  yield from score_lines(kind(outputs), score(outputs))
-  if baseline is not None:
-    yield from comparison_lines(outputs, texts[1])
