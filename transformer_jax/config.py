@@ -335,13 +335,14 @@ class Key(NamedTuple):
   base: Any  # its value in base
 
 
-def _declared(schema: type, prefix: str = '') -> Iterator[Key]:
+def _declared(schema: Any, prefix: str = '') -> Iterator[Key]:
   for field in dataclasses.fields(schema):
     name = prefix + field.name
     if dataclasses.is_dataclass(field.type):
       yield from _declared(field.type, f'{name}.')
     else:
-      yield Key(name, field.type, *field.metadata['notes'], field.default)
+      tags, meaning, before = field.metadata['notes']
+      yield Key(name, field.type, tags, meaning, before, field.default)
 
 
 KEYS = {key.name: key for key in _declared(Config)}
@@ -385,7 +386,7 @@ def as_json(config: ml_collections.ConfigDict) -> dict[str, Any]:
   return json.loads(config.to_json_best_effort())
 
 
-def complete(stored: Mapping[str, Any], schema: type = Config) -> dict[str, Any]:
+def complete(stored: Mapping[str, Any], schema: Any = Config) -> dict[str, Any]:
   """Returns a stored config with the keys that it lacks, as they were before."""
   values = dict(stored)
   for field in dataclasses.fields(schema):
@@ -451,14 +452,14 @@ def check_row(
 def _sentence(error: str, config: Mapping[str, Any], flag: str) -> str:
   """Returns msgspec's error with the key, its value and the flag that sets it."""
   text, _, path = error.partition(' - at ')
-  key = re.search(r'`\$\.([^`[]*)', path)[1]
+  key = re.findall(r'`\$\.([^`[]*)', path)[0]
   value = functools.reduce(operator.getitem, key.split('.'), config)
   return f'{key}={value}: {text} ({flag}{key})'
 
 
 def flat(config: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
   """Returns the values of a nested dictionary under dotted names."""
-  values = {}
+  values: dict[str, Any] = {}
   for key, value in config.items():
     nested = isinstance(value, Mapping)
     values |= flat(value, f'{prefix}{key}.') if nested else {prefix + key: value}

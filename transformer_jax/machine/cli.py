@@ -69,13 +69,17 @@ class Flags:
     self._argv: list[str] = []
     self.values = flags.FlagValues()
     self.values.append_flag_values(flags.FLAGS)
-    self._required: list[flags.FlagHolder] = []
-    self._config: flags.FlagHolder | None = None
+    self._required: list[flags.FlagHolder[Any]] = []
+    self._config: flags.FlagHolder[ml_collections.ConfigDict] | None = None
     self._keys: Collection[str] = ()
     self.plain: ml_collections.ConfigDict | None = None
 
   def config(
-    self, about: str, keys: Collection[str], resolve: Callable, required: bool = True
+    self,
+    about: str,
+    keys: Collection[str],
+    resolve: Callable[..., None],
+    required: bool = True,
   ) -> flags.FlagHolder[ml_collections.ConfigDict]:
     """Defines --config=FILE[:ARGUMENT], and --config.KEY=VALUE for each of `keys`.
 
@@ -97,11 +101,13 @@ class Flags:
     self._required += [flag] if required else []
     return flag
 
-  def define(self, define: Callable, *arguments: Any) -> flags.FlagHolder:
+  def define(
+    self, define: Callable[..., flags.FlagHolder[Any]], *arguments: Any
+  ) -> flags.FlagHolder[Any]:
     """Calls one of absl's functions, such as flags.DEFINE, for this table."""
     return define(*arguments, flag_values=self.values)
 
-  def refuse(self, mode: str, *holders: flags.FlagHolder) -> None:
+  def refuse(self, mode: str, *holders: flags.FlagHolder[Any]) -> None:
     """Raises UserError if the command line has one of these flags.
 
     `mode` is what ignores them, such as '--hypotheses'.
@@ -153,13 +159,13 @@ class Flags:
       raise UserError(f'{rest[1]!r} is not a flag; flags begin with --')
     self.plain = None
     if self._config is not None and self._config.value is not None:
-      flag = self.values['config']
-      self.plain = flag.parser.parse(config_flags.get_config_filename(flag))
-      overrides = config_flags.get_override_values(flag)
+      parsed: Any = self.values['config']
+      self.plain = parsed.parser.parse(config_flags.get_config_filename(parsed))
+      overrides = config_flags.get_override_values(parsed)
       # ml_collections reads None as a string.
       absent = {key: None for key, value in overrides.items() if value == 'None'}
-      flag.value.update_from_flattened_dict(absent)
-      self._resolve(flag.value, self.plain, overrides.keys())
+      parsed.value.update_from_flattened_dict(absent)
+      self._resolve(parsed.value, self.plain, overrides.keys())
     return rest
 
   # As absl defines them: name, default, choices of an enum, help, a number's least.
@@ -190,7 +196,7 @@ def _nearest(name: str, keys: Collection[str]) -> str:
   return f'the nearest: {near}' if near else 'transformer_jax/config.py has all'
 
 
-class _PathParser(flags.ArgumentParser):
+class _PathParser(flags.ArgumentParser[pathlib.Path]):
   def parse(self, argument: str | pathlib.Path) -> pathlib.Path:
     if argument == '':
       raise ValueError('is empty')
@@ -244,7 +250,8 @@ class _Output:
   """
 
   def __init__(self, stream: Any):
-    self._stream, self.error, self.is_lost = stream, None, False
+    self._stream, self.is_lost = stream, False
+    self.error: OSError | None = None
 
   def __getattr__(self, name: str) -> Any:
     return getattr(self._stream, name)
@@ -270,8 +277,8 @@ class _Output:
     try:
       write()
     except OSError as error:
+      error.filename = 'stdout'
       self.error, self.is_lost = error, True
-      self.error.filename = 'stdout'
       # The buffer keeps what could not be written, and Python flushes it at the end.
       os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
@@ -286,9 +293,10 @@ def say(line: object) -> None:
 
 def check_output() -> None:
   """Raises the OSError of output that could not be written to stdout so far."""
-  sys.stdout.flush()
-  if isinstance(sys.stdout, _Output) and sys.stdout.is_lost:
-    raise sys.stdout.error
+  output = sys.stdout
+  output.flush()
+  if isinstance(output, _Output) and output.is_lost and output.error:
+    raise output.error
 
 
 def run(main: Callable[[list[str]], None]) -> None:
@@ -300,14 +308,15 @@ def run(main: Callable[[list[str]], None]) -> None:
   the exit code that a shell gives for SIGPIPE, and without a line.
   """
   faulthandler.enable()  # if a library crashes, Python says where
-  # Python flushes the second name of each as it ends.
-  sys.stdout = sys.__stdout__ = _Output(sys.stdout)
-  sys.stderr = sys.__stderr__ = _Messages(sys.stderr)
+  # Python flushes the second name of each as it ends. Types call that name final.
+  streams: Any = sys
+  output = streams.stdout = streams.__stdout__ = _Output(sys.stdout)
+  streams.stderr = streams.__stderr__ = _Messages(sys.stderr)
   with errors.report_user_errors():
     try:
       main(sys.argv)
       check_output()
     except BrokenPipeError as error:
-      if error is not sys.stdout.error:
+      if error is not output.error:
         raise
       sys.exit(128 + signal.SIGPIPE)

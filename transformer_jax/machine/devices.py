@@ -124,7 +124,7 @@ def decode_tokens(
   return 4096 * count * max(1, min(8, int(memory / 2**32)))
 
 
-def map_rows(function: Callable) -> Callable:
+def map_rows(function: Callable[..., PyTree]) -> Callable[..., Callable[[], PyTree]]:
   """Maps function(params, *rows) over this host's devices, each with some of the rows.
 
   The mapped function takes `params` that every device has, as replicate_read_only()
@@ -211,7 +211,7 @@ class Devices:
     one = lambda x: jax.make_array_from_single_device_arrays(x.shape, here, parts(x))
     return jax.tree.map(one, tree)
 
-  def pmap(self, step: Callable) -> jax.stages.Wrapped:
+  def pmap(self, step: Callable[..., Any]) -> jax.stages.Wrapped:
     """Maps step(state, inputs, seed) -> (state, sums) over the devices.
 
     Each device has its slices of the inputs, the whole state, which is donated, and the

@@ -38,12 +38,14 @@ def report_user_errors() -> Iterator[None]:
     sys.exit(' '.join(line.strip() for line in message.splitlines()))
 
 
-def _user_message(error: Exception) -> str | None:
+def _user_message(error: BaseException | None) -> str | None:
   """Returns what to tell the user, or None if the error is a bug."""
   if isinstance(error, UserError):
     return str(error)
   if isinstance(error, flags.Error):
-    while 'parsing config file' in str(error):  # added to what the file has raised
+    while error is not None and 'parsing config file' in str(
+      error
+    ):  # added to what the file has raised
       error = error.__context__
     users = isinstance(error, UserError | ValueError | flags.Error)
     return str(error) if users else None

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +31,7 @@ NUMERICS = {
   'jax_threefry_partitionable': True,
 }
 MIN_FREE_BYTES = 1 << 26  # for compiled programs, of which a run has some MB
+SETTINGS: Any = jax.config  # JAX makes its attributes as it is imported
 ROOT = pathlib.Path(__file__).parents[2]  # the checkout, if there is one
 
 
@@ -51,13 +53,13 @@ def start(slices: int) -> None:
     use_cpu_cores(slices)
     # Where JAX sees a TPU, it sets jax_platforms as it is imported. Elsewhere libtpu
     # asks for these, at length.
-    if not jax.config.jax_platforms:
+    if not SETTINGS.jax_platforms:
       os.environ.setdefault('TPU_ACCELERATOR_TYPE', 'v5litepod-1')
       os.environ.setdefault('TPU_WORKER_HOSTNAMES', 'localhost')
   try:
     several_cpus = jax.default_backend() == 'cpu' and jax.local_device_count() > 1
   except (RuntimeError, AssertionError) as error:
-    wanted = jax.config.jax_platforms or 'an accelerator'
+    wanted = SETTINGS.jax_platforms or 'an accelerator'
     raise UserError(
       f'JAX cannot use {wanted} here ({str(error) or "none was found"}): install its '
       'build (make install ACCELERATOR=...), or set JAX_PLATFORMS=cpu'
@@ -73,7 +75,7 @@ def start(slices: int) -> None:
 
 def _has_started() -> bool:
   """Returns True if the program has used JAX before: it then refuses a setting."""
-  count = jax.config.jax_num_cpu_devices
+  count = SETTINGS.jax_num_cpu_devices
   try:
     jax.config.update('jax_num_cpu_devices', count + 1)
   except RuntimeError:
@@ -129,7 +131,7 @@ def use_compilation_cache() -> None:
   # take less.
   if 'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS' not in os.environ:
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
-  if jax.config.jax_compilation_cache_dir is not None:
+  if SETTINGS.jax_compilation_cache_dir is not None:
     return
   # On GPUs several processes share the search for fast kernels. One that takes its
   # program from a cache of its own searches for none, and the others wait for ever.
@@ -205,7 +207,7 @@ def describe_device() -> str:
     count = lambda n, thing: f'{n} {thing}' if n == 1 else f'{n} {thing}s'
     each = count(len(devices), 'JAX device')
     text = f'CPU, {count(cores(), "core")} ({each}{on}), {processor()[0]}'
-  precision = jax.config.jax_default_matmul_precision
+  precision = SETTINGS.jax_default_matmul_precision
   return f'{text}, products of {precision} precision' if precision else text
 
 

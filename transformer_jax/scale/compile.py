@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -124,8 +124,8 @@ def compile_config(
   Args:
     length: source and target tokens of each pair of the batch.
   """
-  if config.slices % target.count:
-    config.slices = target.count
+  if config.slices % target.chip_count:
+    config.slices = target.chip_count
   devices, limit = devices_of(target), target.chip.memory
   shared, shape = Devices(config.slices, devices), full_shape(config, length)
   for size in shared.pass_sizes:
@@ -140,7 +140,7 @@ def compile_config(
   tokens = shared.slices_per_device * shape.rows * length
   return {
     'topology': target.name,
-    'devices': target.count,
+    'devices': target.chip_count,
     'memory': limit,
     'processes': len(devices) // len(host),
     'slices': config.slices,
@@ -159,7 +159,7 @@ def compile_config(
 def _memory(lowered: jax.stages.Lowered, limit: float) -> dict[str, Any]:
   """Returns what a program needs of each device, or why XLA does not compile it."""
   try:
-    needs = lowered.compile().memory_analysis()
+    needs: Any = lowered.compile().memory_analysis()
   except jax.errors.JaxRuntimeError as error:  # too large, or not of this topology
     return {'fits': False, 'refused': str(error).splitlines()[0]}
   return {
@@ -169,7 +169,8 @@ def _memory(lowered: jax.stages.Lowered, limit: float) -> dict[str, Any]:
   }
 
 
-def _ids(*shape: int) -> jax.ShapeDtypeStruct:
+def _ids(*shape: int) -> Any:
+  """Returns the shape of ids, in the place of an array."""
   return jax.ShapeDtypeStruct(shape, jnp.int32)
 
 
@@ -239,9 +240,10 @@ def seconds_here(config: ml_collections.ConfigDict, shape: Shape) -> float:
   else:
     raise UserError('one slice does not fit into memory: raise --config.slices')
   _, params = build.transformer(config)
-  state = TrainState(np.int32(0), params, adam(config).init(params))
+  zero: Any = np.int32(0)
+  state = TrainState(zero, params, adam(config).init(params))
   state, seed = devices.replicate((state, np.int32(config.seed)))
-  ids = lambda *sizes: np.ones((config.slices, *sizes), np.int32)
+  ids: Callable[..., Any] = lambda *sizes: np.ones((config.slices, *sizes), np.int32)
   pairs = ids(shape.rows, shape.source), ids(shape.rows, shape.target)
   inputs = devices.split(StepInput(*pairs, ids(2)))
   for count in 1, UPDATES:  # the first warms up

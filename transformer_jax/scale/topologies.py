@@ -8,7 +8,7 @@ and https://www.nvidia.com/en-us/data-center/h200/.
 
 import math
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from jax.experimental import topologies
@@ -64,7 +64,7 @@ class Topology(NamedTuple):
   shape: tuple[int, ...]  # the sizes of a TPU's axes, or hosts and GPUs of each
 
   @property
-  def count(self) -> int:
+  def chip_count(self) -> int:
     return math.prod(self.shape)
 
 
@@ -88,11 +88,12 @@ def devices_of(topology: Topology) -> list[jax.Device]:
     hosts, each = topology.shape
     kind = name.partition(':')[0].upper()  # as JAX knows it
     text = GPU.format(bandwidth=chip.bandwidth, card=chip.card, kind=kind)
-    options = {'topology': f'1x{hosts}x{each}', 'target_config': text}
-    return topologies.get_topology_desc(platform='cuda', **options).devices
-  options = {}
+    return topologies.get_topology_desc(
+      platform='cuda', topology=f'1x{hosts}x{each}', target_config=text
+    ).devices
+  options: dict[str, Any] = {}
   if name.startswith('v4'):  # else each of a chip's two cores is a device
     options['chip_config_name'] = 'megacore'
-  if topology.count < 4:  # a host has 4 chips by default
+  if topology.chip_count < 4:  # a host has 4 chips by default
     options['chips_per_host_bounds'] = (1, 1, 1)
   return topologies.get_topology_desc(name, platform='tpu', **options).devices

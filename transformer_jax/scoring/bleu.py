@@ -8,7 +8,8 @@ import sys
 from collections.abc import Sequence
 
 import numpy as np
-from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 
 from transformer_jax.data import text
 from transformer_jax.machine.errors import UserError
@@ -75,9 +76,9 @@ class TextMetric:
       systems: outputs of one run or of several, whose counts are added.
       baselines: the same number of others. Errors are score()'s.
     """
-    counts = [self._counts(runs, references) for runs in (systems, baselines)]
+    ours, theirs = (self._counts(runs, references) for runs in (systems, baselines))
     score = lambda sums: self.metric._compute_score_from_stats(sums).score
-    return significance.paired_p(*counts, score)
+    return significance.paired_p(ours, theirs, score)
 
   def _counts(
     self, runs: Sequence[Sequence[str]], references: Sequence[str]
@@ -85,7 +86,7 @@ class TextMetric:
     """Returns the metric's counts [sentence, count], summed over runs."""
     texts = (self._texts(hypotheses, references) for hypotheses in runs)
     extract = self.metric._extract_corpus_statistics
-    return sum(np.array(extract(ours, [expected])) for ours, expected in texts)
+    return np.sum([extract(ours, [expected]) for ours, expected in texts], 0)
 
   def _texts(
     self, hypotheses: Sequence[str], references: Sequence[str]
@@ -185,10 +186,11 @@ def split_compounds(line: str, language: str) -> bytes:
 
 def read_lines(path: pathlib.Path) -> list[str]:
   """Returns a file's lines (data/text.py); raises UserError if one is not UTF-8."""
-  lines = [*text.read_lines(path)]
-  if None in lines:
-    number = lines.index(None) + 1
-    raise UserError(f'{path}, line {number}: not UTF-8; save the file in UTF-8')
+  lines = []
+  for number, line in enumerate(text.read_lines(path), 1):
+    if line is None:
+      raise UserError(f'{path}, line {number}: not UTF-8; save the file in UTF-8')
+    lines.append(line)
   return lines
 
 
