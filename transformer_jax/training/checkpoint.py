@@ -180,8 +180,9 @@ class Writer:
 
   def _save_error(self, step: int, error: Exception) -> SaveError:
     self._step = None
-    is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC
-    why = error.strerror if is_full else error
+    why: object = error
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+      why = error.strerror
     return SaveError(f'saving {self._folder / str(step)}: {why}. {self.newest()}')
 
 
