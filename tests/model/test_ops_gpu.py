@@ -21,7 +21,7 @@ from toy.config import tiny
 from toy.forms import dropout_key, normal, random_like
 from transformer_jax.model import build, layers, ops, ops_gpu
 from transformer_jax.model.attention import attend
-from transformer_jax.model.dropout import Dropout
+from transformer_jax.model.dropout import NO_DROPOUT, Dropout
 from transformer_jax.training.step import cross_entropy
 
 TOKENS = 300
@@ -75,7 +75,7 @@ def attention(
 
   def function(x: jax.Array, memory: jax.Array, *matrices: jax.Array) -> jax.Array:
     other = None if kept is None else memory
-    return attend(x, other, matrices, mask, dtype=dtype)
+    return attend(x, other, matrices, mask, NO_DROPOUT, h=h, dtype=dtype)
 
   return function, (x, memory, *matrices)
 

@@ -24,9 +24,8 @@ from transformer_jax.config import Model
 from transformer_jax.data.vocabulary import BOS, PAD
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import attention as attention_module
-from transformer_jax.model import build
-from transformer_jax.model.dropout import Dropout
-from transformer_jax.model.layers import layer_norm
+from transformer_jax.model import build, layers
+from transformer_jax.model.dropout import NO_DROPOUT, Dropout
 from transformer_jax.model.transformer import Transformer, search_weights
 from transformer_jax.training.step import cross_entropy
 
@@ -186,9 +185,9 @@ def test_layer_norms_epsilon():
   """It shows where the variance is as small."""
   x = 1e-3 * forms.normal(1, 4, 12)
   expected = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
-  np.testing.assert_allclose(
-    layer_norm(x, jnp.ones(12), jnp.zeros(12)), expected, rtol=1e-4
-  )
+  vectors = jnp.ones(12), jnp.zeros(12)
+  ours = layers.add_and_norm(x, jnp.zeros(x.shape), *vectors, NO_DROPOUT)
+  np.testing.assert_allclose(ours, expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize('mutant', ['unscaled', 'seeing ahead'])

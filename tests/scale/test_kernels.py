@@ -27,7 +27,7 @@ from configs import base, big, multi30k, parsing, quickstart, table3
 from transformer_jax.data.batches import Shape, token_writer, train_batches
 from transformer_jax.model import layers, ops
 from transformer_jax.model.attention import attend
-from transformer_jax.model.dropout import Dropout, DropoutKey
+from transformer_jax.model.dropout import NO_DROPOUT, Dropout, DropoutKey
 from transformer_jax.scale.compile import lower_step, lowering_for
 from transformer_jax.scale.topologies import devices_of, topology
 
@@ -109,8 +109,9 @@ def test_attention(widths: tuple[int, int], shapes: Callable):
     of_width = lambda width, h=h: array(64, h, width, dtype=jnp.float32)
     matrices = tuple(map(of_width, (d_k, d_k, d_v)))
     source, target = array(2, S, 64), array(2, T, 64)
-    of_self = lambda x, *rest: attend(x, None, *rest, dtype=jnp.bfloat16)
-    between = lambda *inputs: attend(*inputs, dtype=jnp.bfloat16)
+    form = {'h': h, 'dtype': jnp.bfloat16}
+    between = lambda *inputs, form=form: attend(*inputs, NO_DROPOUT, **form)
+    of_self = lambda x, *rest, between=between: between(x, None, *rest)
     padding, causal = array(2, 1, S, dtype=bool), array(1, T, T, dtype=bool)
     for operation, activations, mask, longest in (
       (of_self, (source,), padding, S),

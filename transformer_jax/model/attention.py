@@ -1,6 +1,5 @@
 """Multi-head attention (section 3.2). layers.py explains the names of axes."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -12,6 +11,7 @@ from jaxtyping import Bool, Float, Float32
 
 from transformer_jax.config import Model
 from transformer_jax.model import ops
+from transformer_jax.model.dropout import NO_DROPOUT, Dropout
 
 Weight = Array | ops.TransposedWeight
 
@@ -36,25 +36,29 @@ def attention_weights(
   return jax.nn.softmax(jnp.where(mask[:, None], scores, -1e9))
 
 
-@ops.forms('dtype', gpu='attention')
+@ops.forms('h', 'dtype', gpu='attention')
 def attend(
   x: Float[Array, 'B T D'],
-  memory: Float[Array, 'B M D'] | None,
-  matrices: tuple[Float[Array, 'D H K'], Float[Array, 'D H K'], Float[Array, 'D H V']],
+  memory: Float[Array, 'B M D'] | KeyValues | None,
+  matrices: tuple[Weight, Weight, Weight],
   mask: Bool[Array, '#B #T M'],
+  dropout: Dropout,
   *,
+  h: int,
   dtype: DTypeLike,
 ) -> Float[Array, 'B T O']:
   """Returns Concat(head_1, ..., head_h) of queries from x.
 
-  Keys and values come from `memory`, or from x if it is None. `matrices` are W^Q, W^K
-  and W^V of all heads.
+  Args:
+    memory: what keys and values come from, or these themselves. None: x.
+    matrices: W^Q, W^K and W^V of all heads.
+    dropout: that of the sub-layer's output, which has the rate for weights too.
   """
   query, key, value = matrices
-  h = query.shape[1]
-  k, v = _key_values(x if memory is None else memory, key, value, h, dtype)
-  weights = attention_weights(_project(x, query, h, dtype), k, mask)
-  return _concatenate(weights, v)
+  if not isinstance(memory, KeyValues):
+    memory = _key_values(x if memory is None else memory, key, value, h, dtype)
+  weights = attention_weights(_project(x, query, h, dtype), memory.k, mask)
+  return _concatenate(dropout.of_attention(weights), memory.v)
 
 
 def _key_values(
@@ -103,7 +107,7 @@ class MultiHeadAttention(nnx.Module):
     x: Float[Array, 'B T D'],
     memory: Float[Array, 'B M D'] | KeyValues | None,
     mask: Bool[Array, '#B #T M'],
-    drop: Callable[[Array], Array] | None = None,
+    dropout: Dropout = NO_DROPOUT,
   ) -> Float[Array, 'B T D']:
     """Attends from the T positions of x to the M positions of `memory`.
 
@@ -111,16 +115,10 @@ class MultiHeadAttention(nnx.Module):
       memory: the encoder's output in the decoder's cross-attention, or key_values()
         of what is attended to. None: x, which is self-attention.
       mask: True where a position of x may attend to a position of `memory`.
-      drop: applies dropout to the weights before they multiply the values.
+      dropout: that of the output; its attention_rate is for the weights.
     """
-    if drop is None and not isinstance(memory, KeyValues):
-      matrices = self.query.get_value(), self.key.get_value(), self.value.get_value()
-      heads = attend(x, memory, matrices, mask, dtype=self.dtype)
-    else:
-      if not isinstance(memory, KeyValues):
-        memory = self.key_values(x if memory is None else memory)
-      weights = self.weights(x, memory.k, mask)
-      heads = _concatenate(drop(weights) if drop else weights, memory.v)
+    matrices = self.query.get_value(), self.key.get_value(), self.value.get_value()
+    heads = attend(x, memory, matrices, mask, dropout, h=self.h, dtype=self.dtype)
     return ops.linear(heads, self.output.get_value(), dtype=self.dtype)
 
   def weights(

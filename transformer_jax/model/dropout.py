@@ -11,7 +11,6 @@ Philox takes a CPU seven times as long.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -95,14 +94,14 @@ class Dropout:
       return jnp.zeros((1, 3), jnp.uint32), 0
     return _streams(self.key, 2 * self.site), drop
 
-  def of_attention(self) -> Callable[[Array], Array] | None:
-    """Returns the dropout of the weights of an attention whose output has this site.
+  @property
+  def drops_attention(self) -> bool:
+    """Whether the weights of an attention whose output has this site are dropped."""
+    return self.key is not None and _parts(self.attention_rate) > 0
 
-    None: no weight is dropped.
-    """
-    if self.key is None or not _parts(self.attention_rate):
-      return None
-    return lambda weights: self._drop(weights, self.attention_rate, 2 * self.site + 1)
+  def of_attention(self, weights: Float[Array, '*shape']) -> Float[Array, '*shape']:
+    """Returns such weights with random elements set to 0, and the others scaled."""
+    return self._drop(weights, self.attention_rate, 2 * self.site + 1)
 
   def __call__(self, x: Float[Array, '*shape']) -> Float[Array, '*shape']:
     """Returns x with random elements set to 0; a scale keeps the expectation."""

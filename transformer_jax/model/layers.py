@@ -38,35 +38,22 @@ def add_and_norm(
   bias: Float[Array, ' D'],
   dropout: Dropout,
 ) -> Float[Array, 'B T D']:
-  """Returns LayerNorm(x + Dropout(sublayer))."""
-  return layer_norm(x + dropout(sublayer), scale, bias)
-
-
-def layer_norm(
-  x: Float[Array, 'B T D'], scale: Float[Array, ' D'], bias: Float[Array, ' D']
-) -> Float[Array, 'B T D']:
-  """Layer normalisation (Ba et al. 2016), computed in float32."""
-  dtype, x = x.dtype, x.astype(jnp.float32)
-  scale, bias = (ops.repeat_rows(v, x) for v in (scale, bias))
-  mean = x.mean(-1, keepdims=True)
-  variance = jnp.square(x).mean(-1, keepdims=True) - jnp.square(mean)
+  """Returns LayerNorm(x + Dropout(sublayer)) (Ba et al. 2016), computed in float32."""
+  total = x + dropout(sublayer)
+  z = total.astype(jnp.float32)
+  scale, bias = (ops.repeat_rows(v, z) for v in (scale, bias))
+  mean = z.mean(-1, keepdims=True)
+  variance = jnp.square(z).mean(-1, keepdims=True) - jnp.square(mean)
   scale = scale * jax.lax.rsqrt(jnp.maximum(variance, 0) + ops.NORM_EPSILON)
-  return ((x - mean) * scale + bias).astype(dtype)
-
-
-class LayerNorm(nnx.Module):
-  """The parameters of a layer normalisation."""
-
-  def __init__(self, d_model: int):
-    self.scale = nnx.Param(jnp.ones(d_model))
-    self.bias = nnx.Param(jnp.zeros(d_model))
+  return ((z - mean) * scale + bias).astype(total.dtype)
 
 
 class AddAndNorm(nnx.Module):
   """LayerNorm(x + Dropout(Sublayer(x))): the norm comes after the sum."""
 
   def __init__(self, d_model: int):
-    self.norm = LayerNorm(d_model)
+    ones, zeros = nnx.Param(jnp.ones(d_model)), nnx.Param(jnp.zeros(d_model))
+    self.norm = nnx.Dict(scale=ones, bias=zeros)
 
   def __call__(
     self, x: Float[Array, 'B T D'], sublayer: Float[Array, 'B T D'], dropout: Dropout
@@ -133,7 +120,7 @@ class EncoderLayer(nnx.Module):
   def __call__(
     self, x: Float[Array, 'B S D'], mask: Bool[Array, '#B #S S'], dropout: Dropout
   ) -> Float[Array, 'B S D']:
-    attended = self.attention(x, None, mask, dropout.of_attention())
+    attended = self.attention(x, None, mask, dropout)
     x = self.attention_norm(x, attended, dropout)
     return self.feed_forward_norm(x, self.feed_forward(x), dropout.after(1))
 
@@ -168,10 +155,10 @@ class DecoderLayer(nnx.Module):
       memory: the encoder's output, or its cross.key_values().
       own: the cache's keys and values for self-attention. None: those of x.
     """
-    attended = self.attention(x, own, mask, dropout.of_attention())
+    attended = self.attention(x, own, mask, dropout)
     x = self.attention_norm(x, attended, dropout)
     dropout = dropout.after(1)
-    attended = self.cross(x, memory, source_mask, dropout.of_attention())
+    attended = self.cross(x, memory, source_mask, dropout)
     x = self.cross_norm(x, attended, dropout)
     return self.feed_forward_norm(x, self.feed_forward(x), dropout.after(1))
 

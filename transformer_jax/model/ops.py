@@ -108,28 +108,25 @@ def linear(
   W may have several axes of outputs or inputs, such as heads. They are flattened.
   """
   if isinstance(weight, TransposedWeight):
-    product = _linear_transposed(x, _matrix(weight.array, (-1, x.shape[-1]), dtype))
+    matrix = jnp.asarray(weight.array, dtype).reshape(-1, x.shape[-1])
+    product = _times_transposed(x, matrix)
   else:
-    product = _linear(x, _matrix(weight, (x.shape[-1], -1), dtype))
+    product = _times(x, jnp.asarray(weight, dtype).reshape(x.shape[-1], -1))
   if bias is None:
     return product
   # repeat_rows() comes before the cast, so that the gradient is summed in float32.
   return product + repeat_rows(bias, product).astype(x.dtype)
 
 
-def _matrix(weight: Array, shape: tuple[int, int], dtype: DTypeLike) -> Array:
-  return jnp.asarray(weight, dtype).reshape(shape)
-
-
 @forms(cpu='linear')
-def _linear(
+def _times(
   x: Float[Array, '*rows I'], weight: Float[Array, 'I O']
 ) -> Float[Array, '*rows O']:
   return jnp.matmul(x.astype(weight.dtype), weight, preferred_element_type=x.dtype)
 
 
 @forms(cpu='linear_transposed')
-def _linear_transposed(
+def _times_transposed(
   x: Float[Array, '*rows I'], weight: Float[Array, 'O I']
 ) -> Float[Array, '*rows O']:
   return jnp.matmul(x.astype(weight.dtype), weight.T, preferred_element_type=x.dtype)

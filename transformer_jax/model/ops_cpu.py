@@ -299,5 +299,5 @@ def _top_in_groups(
   values, index = lax.top_k(jnp.take_along_axis(padded, members.T, 0).T, count)
   # Without the barrier XLA would look for the largest in all of x again.
   top = lax.optimization_barrier(maxima).max(1)
-  total = _sum_of_rows(jnp.exp(x - top[None]))
+  total = _sum_in_groups(jnp.exp(x - top[None]))
   return values, jnp.take_along_axis(members, index, 1), top + jnp.log(total)

@@ -16,6 +16,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.experimental import pallas as pl
+
+# Deprecated since JAX 0.11, with no date for its end; pyproject.toml asks for less than
+# 0.13. Tried in November 2026 in its place: Pallas for Mosaic GPU (Hopper and later; no
+# general product, no masked loads), and jax-triton (0.4.1 fails on JAX 0.12.0.1).
 from jax.experimental.pallas import triton
 from jax.typing import DTypeLike
 
@@ -195,17 +199,24 @@ def longest_keys(d_k: int, d_v: int, dtype: DTypeLike) -> int:
 def attention(
   plain: Form,
   x: Array,
-  memory: Array | None,
+  memory: Array | tuple[Array, Array] | None,
   matrices: tuple[Array, Array, Array],
   mask: Array,
+  dropout: Dropout,
   *,
+  h: int,
   dtype: DTypeLike,
 ) -> Array:
   """The form of attend() in attention.py."""
+  as_plain = functools.partial(
+    plain, x, memory, matrices, mask, dropout, h=h, dtype=dtype
+  )
+  if isinstance(memory, tuple) or dropout.drops_attention:
+    return as_plain()
   query, key, value = matrices
   widths, M = (query.shape[2], value.shape[2]), mask.shape[2]
   if x.shape[1] > MOST_TOKENS or M > longest_keys(*widths, dtype):
-    return plain(x, memory, matrices, mask, dtype=dtype)
+    return as_plain()
 
   def product(x: Array, *weights: Array) -> Array:
     w = jnp.concatenate([w.astype(dtype).reshape(len(w), -1) for w in weights], 1)
