@@ -39,9 +39,10 @@ def get_config(arg: str = '') -> ml_collections.ConfigDict:
       if pairs < fewer:
         config.model.vocab_size = pieces
     config.tokens_per_batch = 8000
+    config.max_shapes = 12
     if pairs < VERY_FEW:
       config.tokens_per_batch = 2000
-      config.patience = 5
+      config.patience, config.best_by = 5, 'perplexity'  # evaluate --step=best
     updates = EPOCHS * pairs * SENTENCE // config.tokens_per_batch
     config.train_steps = min(12_000, max(100, updates // 20 * 20))
     config.warmup_steps = min(2000, config.train_steps // 4)

@@ -29,7 +29,9 @@ FLAGS = cli.Flags(__doc__)
 CONFIG = config_flag(FLAGS, "Config to train; default: the run's.", False)
 WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.', required=True)
 INIT_FROM = FLAGS.path(
-  'init_from', None, 'Run to start from: its model and vocabulary.'
+  'init_from',
+  None,
+  'Run to start from: RUN, RUN:STEP or RUN:best; its model and vocabulary.',
 )
 DETERMINISTIC = FLAGS.bool(
   'deterministic', False, 'Compute the same bits in each run on a GPU; slower.'

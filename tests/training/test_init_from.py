@@ -1,5 +1,6 @@
 """Fine-tuning: a run that starts from another one's model and vocabulary."""
 
+import json
 import pathlib
 import shutil
 
@@ -68,6 +69,14 @@ def test_starts_with_its_parameters(texts, parent: pathlib.Path, tmp_path):
   fresh = config_of(texts)
   start_from(fresh, parent, tmp_path / 'fresh')
   assert fresh.init_from.step == 20, 'a new run starts from the newest'
+  (parent / 'metrics.jsonl').write_text('{"step": 10, "dev_perplexity": 2.0}\n')
+  settings = json.loads((parent / 'config.json').read_text())
+  (parent / 'config.json').write_text(json.dumps(settings | {'best_by': 'perplexity'}))
+  for step in '10', 'best':
+    start_from(fresh, pathlib.Path(f'{parent}:{step}'), tmp_path / 'fresh')
+    assert fresh.init_from.step == 10
+  with pytest.raises(UserError, match=f'{parent}:15: no such .* 10, 20'):
+    start_from(fresh, pathlib.Path(f'{parent}:15'), tmp_path / 'fresh')
   (parent / 'checkpoints' / '10' / 'manifest.json').write_text('{}')
   with pytest.raises(UserError, match='not the checkpoint that this run was to start'):
     trainer.initial()

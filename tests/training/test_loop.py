@@ -33,7 +33,7 @@ class Counter:
 
   def __init__(self, last: int):
     self.last = last
-    self.learning_rate = float
+    self.learning_rate, self.pieces = float, 60
     self.batches = self.devices = self
     self.steps_per_epoch = 100
     self.bad: set[int] = set()  # steps without a finite update
@@ -124,6 +124,15 @@ def test_patience(tmp_path: pathlib.Path):
   assert kept.steps == [4, 8, 12, 16] and best_step(records, 'perplexity') == 8
   again, _ = looped(tmp_path, Counter(40), start=16, **options)
   assert again.steps == []
+
+
+def test_patience_with_the_best_bleu(tmp_path: pathlib.Path):
+  """Of every second checkpoint, while perplexity rises from the first on."""
+  scores = iter([20.0, 30.0, 29.0, 28.0])
+  bleu = lambda _: (next(scores), [])
+  options = {'best_by': 'bleu', 'patience': 2, 'bleu_every_checkpoints': 2}
+  kept, records = looped(tmp_path, Counter(60), bleu=bleu, **options)
+  assert kept.steps[-1] == 32 and best_step(records, 'bleu') == 16
 
 
 def test_dev_bleu(tmp_path: pathlib.Path, capsys):
@@ -254,7 +263,7 @@ def test_a_restart_does_not_forget_the_best_loss(tmp_path: pathlib.Path, capsys)
   lines = ''.join(json.dumps(record) + '\n' for record in good)
   (tmp_path / 'metrics.jsonl').write_text(lines)
   looped(tmp_path, Counter(12), start=2)
-  assert capsys.readouterr().err.count('has diverged') == 1
+  assert capsys.readouterr().err.count('has diverged') == 2, 'and once more at the end'
 
 
 def test_a_start_that_is_refused_writes_no_run(tmp_path: pathlib.Path):

@@ -18,15 +18,34 @@ SKIPPED = Sums(np.nan, np.nan, 5, np.nan, 1, [0, 0])
 
 
 def test_divergence_without_nan_is_reported():
-  """A few bad records, or a worse loss, are no divergence."""
+  """A few bad records, or a worse loss, are no divergence; it is said once."""
   losses = [9.0, 5.0, 4.0, 5.5, 4.1, 4.9, 4.9, 4.9, 4.9, 4.9, 4.9] + [5.2] * 4
-  divergence = Divergence()
+  divergence = Divergence(60)
   for step, loss in enumerate(losses):
     assert divergence.add({'step': step, 'loss': loss}) is None
   message = divergence.add({'step': 15, 'loss': 7.5})
   assert 'its best, 4.000 at step 2, for 5 records' in message
-  assert divergence.add({'step': 16, 'loss': 7.5}) is None
-  assert divergence.add({'step': 17, 'loss': 4.0}) is None
+  assert divergence.add({'step': 16, 'loss': 7.5}) is None and divergence.words
+  assert divergence.add({'step': 17, 'loss': 4.0}) is None and not divergence.words
+
+
+@pytest.mark.parametrize(
+  ('losses', 'what'),
+  [
+    ([7.0, 6.2, 6.14, 6.28], ''),
+    ([7.0, 6.2, 6.14, 6.4], 'worse than after the first 100 updates, 6.2'),
+    ([90.0, 50.0, 40.0], 'worse than guessing 4,000 pieces'),
+    ([8.9, 8.8, 8.7], ''),  # a slow start
+  ],
+)
+def test_a_run_that_is_worse_than_at_its_start(losses: list[float], what: str):
+  divergence, said = Divergence(4000), []
+  for n, loss in enumerate(losses, 1):
+    for part in 0.2, -0.2:  # two records of 50 updates each
+      record = {'step': 100 * n, 'loss': loss + part, 'steps': 50}
+      said.append(divergence.add(record))
+  assert what in divergence.words and bool(what) == bool(divergence.words)
+  assert len([text for text in said if text]) == bool(what)
 
 
 def test_a_record_waits_for_a_step_that_counts():

@@ -67,41 +67,46 @@ def best_step(records: Iterable[Record], by: str) -> int | None:
   if not by:
     return None
   key, sign = f'dev_{by}', {'perplexity': 1, 'bleu': -1}[by]
-  measured = [(sign * r[key], r['step']) for r in records if r.get(key) is not None]
+  scores = ((r[key], r['step']) for r in records if r.get(key) is not None)
+  measured = [(sign * score, step) for score, step in scores if not math.isnan(score)]
   return min(measured)[1] if measured else None
 
 
 class Patience:
-  """Counts measurements of dev perplexity in a row without a new best.
+  """Counts dev scores in a row without a new best, of the measure that best_by names.
 
   Args:
     limit: as many end the training; 0: it goes on.
+    by: 'perplexity' or 'bleu'.
   """
 
-  def __init__(self, limit: int):
-    self.limit, self._best, self._worse = limit, math.inf, 0
+  def __init__(self, limit: int, by: str = 'perplexity'):
+    self.limit, self.by = limit, by
+    self._scores: list[Record] = []
 
   @classmethod
   def of(cls, records: Iterable[Record], config: Mapping[str, Any]) -> 'Patience':
     """Returns the patience that is left after the records of metrics.jsonl."""
     every, last = config['checkpoint_every_steps'], config['train_steps']
-    patience = cls(config['patience'])
+    patience = cls(config['patience'], config['best_by'] or 'perplexity')
     for record in records:
       # The former last step of a prolonged run may be off the interval.
-      is_due = record['step'] == last or not record['step'] % every
-      if 'dev_perplexity' in record and is_due:
-        perplexity = record['dev_perplexity']
-        patience.add(math.nan if perplexity is None else perplexity)
+      if record['step'] == last or not record['step'] % every:
+        patience.add(record)
     return patience
 
-  def add(self, perplexity: float) -> None:
-    """Takes the next measurement; NaN is worse than any number."""
-    if perplexity < self._best:
-      self._best, self._worse = perplexity, 0
-    else:
-      self._worse += 1
+  def add(self, record: Record) -> None:
+    """Takes the next record; without a score it changes nothing.
+
+    A step that is measured again, after a stop between two measurements, counts once.
+    """
+    if f'dev_{self.by}' in record:
+      again = self._scores and self._scores[-1]['step'] == record['step']
+      self._scores[-1 if again else len(self._scores) :] = [record]
 
   @property
   def ended(self) -> bool:
     """Whether training ends now."""
-    return 0 < self.limit <= self._worse
+    best = best_step(self._scores, self.by)
+    worse = sum(best is None or r['step'] > best for r in self._scores)
+    return 0 < self.limit <= worse

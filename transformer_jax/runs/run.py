@@ -386,14 +386,21 @@ def dtype_flag(table: Flags) -> flags.FlagHolder:
 def start_from(
   config: ml_collections.ConfigDict, parent: pathlib.Path, workdir: pathlib.Path
 ) -> None:
-  """Makes a config start from the newest checkpoint of a run, with its vocabularies.
+  """Makes a config start from a checkpoint of a run, with the run's vocabularies.
 
   A run in `workdir` that already started from `parent` keeps its checkpoint.
 
+  Args:
+    parent: RUN, whose newest checkpoint it is, RUN:STEP or RUN:best.
+
   Raises:
-    UserError: `parent` is no run with a checkpoint, or its task or model is not the
-      config's.
+    UserError: `parent` is not a run with this checkpoint, or its task or model is not
+      the config's.
   """
+  chosen = ''
+  if not parent.is_dir() and ':' in str(parent):
+    folder, _, chosen = str(parent).rpartition(':')
+    parent = pathlib.Path(folder)
   run, plain = Run(parent), config.copy_and_resolve_references()
   before = run.config()
   config.model.vocab_size = before.model.vocab_size
@@ -413,7 +420,7 @@ def start_from(
   resumed = Run(workdir)
   if resumed.is_started:
     init_from = resumed.config().init_from
-    if init_from.run == config.init_from.run:
+    if init_from.run == config.init_from.run and not chosen:
       config.init_from.update(step=init_from.step, sha256=init_from.sha256)
       return
   finished = finished_steps(run.checkpoints)
@@ -421,8 +428,15 @@ def start_from(
     raise UserError(
       f'{run.checkpoints}: no finished checkpoint to start from; train it first'
     )
-  config.init_from.step = finished[-1]
-  config.init_from.sha256 = files.sha256(_manifest(run, finished[-1]))
+  of_name = {str(step): step for step in finished} | {'': finished[-1]}
+  step = run.best_step() if chosen == 'best' else of_name.get(chosen)
+  if step not in finished:
+    raise UserError(
+      f'--init_from={parent}:{chosen}: no such checkpoint; the steps are '
+      f'{", ".join(map(str, finished))}'
+    )
+  config.init_from.step = step
+  config.init_from.sha256 = files.sha256(_manifest(run, step))
 
 
 def find_parent(init_from: ml_collections.ConfigDict) -> tuple[Run, int]:

@@ -59,17 +59,8 @@ def train(
   with contextlib.ExitStack() as stack:
     if first:
       stack.enter_context(run.locked())
-      print('making the model', file=sys.stderr, flush=True)
-    hosts.check_same(config.to_json_best_effort() + read_card(corpus).identity)
-    trainer = Trainer(config, corpus)
-    # Before Run.open() writes to the folder, which may be another model's.
-    state = trainer.restore(run.checkpoints)
+    trainer, state, changes = _open_run(run, config, corpus)
     start = int(state.step)
-    if first:
-      if not run.is_started:
-        checkpoint.try_folder(run.checkpoints)
-      changes = run.changes(config)
-      Run.open(workdir, config, corpus)
     records = [r for r in run.records() if r['step'] <= start] if first else []
     needs_dev_eval = _needs_dev_eval(config, start, records)
     impatient = _has_ended(Patience.of(records, config))
@@ -81,37 +72,70 @@ def train(
         cli.say(f'{workdir} has {steps}{end}: nothing to do')
       return
     log = stack.enter_context(Log(run, start, config.train_steps, enabled=first))
-    for line in _introduction(config, trainer, read_card(corpus), start):
+    for line in (*_introduction(config, trainer, read_card(corpus), start), *changes):
       log.say(line)
     writer = None
     if first:
-      for line in changes:
-        log.say(line)
-      before = run.training_so_far(start)['training_device']
-      if before and before != platform.describe_device():
-        log.say(f'the steps so far were made on {before}')
-      best = lambda: best_step(run.records(), config.best_by)
-      kept = config.checkpoint_every_steps, config.keep_checkpoints
-      writer = checkpoint.Writer(run.checkpoints, *kept, log.log_checkpoint, best)
-      stack.enter_context(writer)
+      writer = stack.enter_context(_writer(config, run, log))
       again = 'To resume, give the same command again.'
       interruption.last_words = lambda: f'{again} {writer.newest()}'
     dev = Perplexity(config, trainer.graph, *batches.read_split(corpus, 'dev'))
     for line in dev.warnings:
       log.say(line)
     if trains:
-      shapes = trainer.batches.shapes_from(start)
-      log.say(f'compiling the step for {len(shapes)} shapes of batches')
-      stack.enter_context(trainer.compile(state, shapes, log.say))
-      if jax.process_count() == 1:
-        trainer.wait_for_program(trainer.batch(start))
-      else:
-        # A step waits for all hosts, but not for as long as one of them may compile.
-        trainer.wait_for_all_programs()
-        hosts.wait_for_all('compiled')
+      stack.enter_context(_compiling(trainer, state, log))
       log.begin()
     loop = Loop(trainer, config, records, log, writer, interruption, dev, bleu)
     loop.run(state, start, needs_dev_eval)
+
+
+def _open_run(
+  run: Run, config: ml_collections.ConfigDict, corpus: pathlib.Path
+) -> tuple[Trainer, TrainState, list[str]]:
+  """Makes the model and opens the run's folder, or makes it.
+
+  Returns the trainer, the state to go on from, and what has changed since the run was
+  last opened.
+  """
+  first, changes = hosts.is_first_host(), []
+  if first:
+    print('making the model', file=sys.stderr, flush=True)
+  hosts.check_same(config.to_json_best_effort() + read_card(corpus).identity)
+  trainer = Trainer(config, corpus)
+  # Before Run.open() writes to the folder, which may be another model's.
+  state = trainer.restore(run.checkpoints)
+  if first:
+    if not run.is_started:
+      checkpoint.try_folder(run.checkpoints)
+    changes = run.changes(config)
+    Run.open(run.workdir, config, corpus)
+    before = run.training_so_far(int(state.step))['training_device']
+    if before and before != platform.describe_device():
+      changes.append(f'the steps so far were made on {before}')
+  return trainer, state, changes
+
+
+def _writer(config: ml_collections.ConfigDict, run: Run, log: Log) -> checkpoint.Writer:
+  """Returns what writes the run's checkpoints, and keeps those that the config says."""
+  best = lambda: best_step(run.records(), config.best_by)
+  kept = config.checkpoint_every_steps, config.keep_checkpoints
+  return checkpoint.Writer(run.checkpoints, *kept, log.log_checkpoint, best)
+
+
+@contextlib.contextmanager
+def _compiling(trainer: Trainer, state: TrainState, log: Log) -> Iterator[None]:
+  """Compiles steps for all shapes; begins when the first update can be made."""
+  start = int(state.step)
+  shapes = trainer.batches.shapes_from(start)
+  log.say(f'compiling the step for {len(shapes)} shapes of batches')
+  with trainer.compile(state, shapes, log.say):
+    if jax.process_count() == 1:
+      trainer.wait_for_program(trainer.batch(start))
+    else:
+      # A step waits for all hosts, but not for as long as one of them may compile.
+      trainer.wait_for_all_programs()
+      hosts.wait_for_all('compiled')
+    yield
 
 
 def _has_ended(patience: Patience) -> bool:
@@ -191,7 +215,7 @@ class Loop:
       trainer.batches.steps_per_epoch,
       records,
     )
-    self._divergence = Divergence()
+    self._divergence = Divergence(trainer.pieces)
     for record in records:
       if 'loss' in record:
         self._divergence.add(record)
@@ -226,12 +250,14 @@ class Loop:
           self._measure(step, state)
     if step < last:
       self._log.say(
-        f'step {step}: no better dev perplexity in {self._patience.limit} checkpoints '
-        '(patience): the training ends'
+        f'step {step}: no better dev {self._patience.by} in {self._patience.limit} '
+        'measurements (patience): the training ends'
       )
     if self._writer:
       with self._interruption.deferred():
         self._writer.finish()
+    if self._divergence.words:
+      self._log.say(self._divergence.words)
 
   def _update(
     self, state: TrainState, step: int, goal: int
@@ -295,13 +321,19 @@ class Loop:
       begin = time.monotonic()
       bleu, samples = self._bleu(params)
       seconds = time.monotonic() - begin
-      self._log.write({'step': step, 'dev_bleu': bleu, 'bleu_seconds': seconds})
+      scored: Record = {'step': step, 'dev_bleu': bleu, 'bleu_seconds': seconds}
+      self._log.write(scored)
+      self._patience.add(scored)
       self._log.say(f'step {step}: dev BLEU {bleu:.2f}, greedy, in {seconds:.1f} s')
       self._log.show(step, samples)
     perplexity = self._perplexity(params)
-    self._log.write({'step': step, 'dev_perplexity': perplexity})
-    self._log.say(f'step {step}: dev perplexity {perplexity:.3f}')
-    self._patience.add(perplexity)
+    measured: Record = {'step': step, 'dev_perplexity': perplexity}
+    self._log.write(measured)
+    self._patience.add(measured)
+    pieces = self._trainer.pieces
+    guess = f'> {pieces:,}: worse than guessing'
+    shown = f'{perplexity:.3f}' if perplexity <= pieces else guess
+    self._log.say(f'step {step}: dev perplexity {shown}')
 
   def _may_stop_now(self) -> bool:
     """Returns True if a signal came and no other hosts have to agree."""

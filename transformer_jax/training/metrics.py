@@ -27,6 +27,9 @@ TIMED = 20  # updates, after which the time of all is estimated
 # this many such records in a row has diverged.
 DIVERGED_NATS = 1.0  # per target token
 DIVERGED_RECORDS = 5
+# A mean over so many updates may be this much above that of the updates after the first
+# window. Equal means of small batches differ by less.
+WINDOW, WORSE_NATS = 100, 0.1
 
 
 def perplexity(nats: float) -> float:
@@ -107,24 +110,54 @@ class Meter:
 
 
 class Divergence:
-  """Notices a loss that has risen and stays high, though it is finite."""
+  """Notices a loss that is finite, and yet worse than before or than guessing.
 
-  def __init__(self) -> None:
+  Args:
+    pieces: the size of the target vocabulary.
+
+  Attributes:
+    words: what is wrong now; '' if nothing is.
+  """
+
+  def __init__(self, pieces: int):
+    self.words = ''
     self._best, self._best_step, self._high_records = math.inf, 0, 0
+    self._guess, self._pieces = math.log(pieces), pieces
+    self._means: list[float] = []  # of each WINDOW
+    self._sum, self._steps = 0.0, 0  # of the window that is not full
 
   def add(self, record: Record) -> str | None:
-    """Returns a warning after each DIVERGED_RECORDS high records on end, else None."""
-    if record['loss'] < self._best:
-      self._best, self._best_step = record['loss'], record['step']
-    is_high = record['loss'] > self._best + DIVERGED_NATS
+    """Returns a warning where the run begins to be worse, else None."""
+    loss, steps = record['loss'], record.get('steps', 1)
+    if loss < self._best:
+      self._best, self._best_step = loss, record['step']
+    is_high = loss > self._best + DIVERGED_NATS
     self._high_records = self._high_records + 1 if is_high else 0
-    if not is_high or self._high_records % DIVERGED_RECORDS:
-      return None
-    return (
-      f'step {record["step"]}: the loss, {record["loss"]:.3f}, has been more than '
-      f'{DIVERGED_NATS} nats above its best, {self._best:.3f} at step '
-      f'{self._best_step}, for {self._high_records} records: this run has diverged'
-    )
+    self._sum, self._steps = self._sum + loss * steps, self._steps + steps
+    if self._steps >= WINDOW:
+      self._means.append(self._sum / self._steps)
+      self._sum, self._steps = 0.0, 0
+    before, about = self.words, self._what_is_wrong()
+    self.words = about and f'step {record["step"]}: {about}: this run has diverged'
+    return self.words if self.words and not before else None
+
+  def _what_is_wrong(self) -> str:
+    if self._high_records >= DIVERGED_RECORDS:
+      return (
+        f'the loss has been more than {DIVERGED_NATS} nats above its best, '
+        f'{self._best:.3f} at step {self._best_step}, for {self._high_records} records'
+      )
+    _, *means = self._means or [0.0]  # without the first hundred updates
+    if means and means[-1] > self._guess + DIVERGED_NATS:
+      return (
+        f'the loss, {means[-1]:.3f}, is worse than guessing {self._pieces:,} pieces'
+      )
+    if means and means[-1] > means[0] + WORSE_NATS:
+      return (
+        f'the loss, {means[-1]:.3f}, is worse than after the first {WINDOW} updates, '
+        f'{means[0]:.3f}'
+      )
+    return ''
 
 
 class Log:

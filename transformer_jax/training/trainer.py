@@ -61,6 +61,7 @@ class Trainer:
     batches: of the training set.
     graph: the model without its parameters.
     learning_rate: of an update, counted from 0.
+    pieces: the size of the target vocabulary.
   """
 
   def __init__(self, config: ml_collections.ConfigDict, corpus: pathlib.Path):
@@ -70,6 +71,7 @@ class Trainer:
     self.batches = batches.train_batches(config, corpus)
     self.graph, params = build.architecture(config)
     self.learning_rate = learning_rate(config)
+    self.pieces = config.model.target_vocab_size or config.model.vocab_size
     self._transform = adam(config)
     self._shapes = params, jax.eval_shape(self._transform.init, params)
     self._seed = self.devices.replicate(np.int32(config.seed))
