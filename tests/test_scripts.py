@@ -34,6 +34,13 @@ REFUSED = [
     'train --workdir=x --config=configs/base.py --config.model.h=4',
     'h by hand: is this',
   ),
+  (
+    'describe --config=configs/base.py --config.dtype=float16',
+    "'float32', 'bfloat16' (--config.dtype)",
+  ),
+  (f'describe {MULTI30K} --config.steps=1', 'it is --config.train_steps'),
+  ('describe --config=configs/quikstart.py', 'no such file; configs/quickstart.py'),
+  ('describe --config=configs/my.py', '--config=configs/my.py:SOURCE-TARGET,DIR'),
   ('train --workdir=x', 'starts one with --config='),
   ('train --workdir=x --config.seed=2', '--config.seed needs --config=FILE'),
   ('describe --config=runs/a/config.json', 'give the Python file, such as'),
@@ -52,6 +59,15 @@ REFUSED = [
   ('prepare_data --verify={tmp}', 'card.json: no such file'),
   ('report {tmp}/run', 'no run with a result.json'),
   ('evaluate --workdir={tmp}', ' a run?'),
+  ('evalb --gold=/dev/null --test=/dev/null', 'are empty: give a tree a line'),
+  (
+    'describe --config=configs/base.py --topology=a100:8',
+    'a100 is unknown; known are v4',
+  ),
+  (
+    'describe --config=configs/base.py --topology=v5e:8',
+    'v5e has 2 sizes, such as v5e',
+  ),
 ]
 
 

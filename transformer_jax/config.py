@@ -21,7 +21,7 @@ import json
 import operator
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import ml_collections
 import msgspec
@@ -454,6 +454,9 @@ def _sentence(error: str, config: Mapping[str, Any], flag: str) -> str:
   text, _, path = error.partition(' - at ')
   key = re.findall(r'`\$\.([^`[]*)', path)[0]
   value = functools.reduce(operator.getitem, key.split('.'), config)
+  if text.startswith('Invalid enum value'):
+    choices = get_args(KEYS[key].type)
+    text = f'it is one of {", ".join(repr(choice) for choice in choices)}'
   return f'{key}={value}: {text} ({flag}{key})'
 
 

@@ -44,7 +44,7 @@ ELSEWHERE = {
   'model.h': 'num_heads heads',
   'rate_factor': 'learning_rate lr',
   'tokens_per_batch': 'batch_size max_tokens',
-  'train_steps': 'epochs num_epochs max_steps max_update',
+  'train_steps': 'steps num_steps epochs num_epochs max_steps max_update',
   'warmup_steps': 'warmup warmup_updates',
 }
 HELP = {'--help', '-help', '--helpshort', '-helpshort', '-?'}
@@ -142,6 +142,8 @@ class Flags:
       if key and self._keys and key[1] not in self._keys:
         hint = _key_elsewhere(key[1]) or _nearest(key[1], self._keys)
         raise UserError(f'--config.{key[1]}: no such key; {hint}')
+      if self._keys and (file := re.match('--?config=([^:]+[.]py)', argument)):
+        _check_config_file(pathlib.Path(file[1]))
       if self._keys and re.fullmatch('--?config=.*[.]json', argument):
         raise UserError(f'{argument}: give the Python file, such as configs/base.py')
     try:
@@ -194,6 +196,16 @@ def _nearest(name: str, keys: Collection[str]) -> str:
   ways = difflib.get_close_matches(name.casefold(), spelt, cutoff=0.75)
   near = ', '.join(dict.fromkeys(spelt[way] for way in ways))
   return f'the nearest: {near}' if near else 'transformer_jax/config.py has all'
+
+
+def _check_config_file(path: pathlib.Path) -> None:
+  """Raises UserError, which names files that are spelt like it, if it is missing."""
+  if not path.is_file():
+    folder = path.parent if path.parent.is_dir() else pathlib.Path('configs')
+    names = (file.name for file in folder.glob('*.py'))
+    near = difflib.get_close_matches(path.name, names)
+    hint = ' or '.join(str(folder / name) for name in near) or 'configs/ has ours'
+    raise UserError(f'--config={path}: no such file; {hint}')
 
 
 class _PathParser(flags.ArgumentParser[pathlib.Path]):

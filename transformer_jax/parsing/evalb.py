@@ -141,6 +141,8 @@ def score_files(gold: pathlib.Path, test: pathlib.Path) -> Iterator[str]:
     UserError: a line cannot be read, or the files have not as many lines.
   """
   both = [_lines(path) for path in (gold, test)]
+  if not any(both):
+    raise UserError(f'{gold} and {test} are empty: give a tree a line')
   for path, lines in zip((gold, test), both, strict=True):
     if any(re.match(r'\(\s*\(', line) for line in lines):
       fact = 'EVALB counts a root without a label as a constituent: write (TOP for it'

@@ -172,8 +172,9 @@ def find_user_text(argument: str) -> tuple[dict[str, Any], int]:
   languages = tuple(pair.split('-'))
   if len(languages) != 2 or not name:
     raise UserError(
-      f'my.py:{argument}: SOURCE-TARGET,DIR, such as my.py:de-en,texts; a region is '
-      'written with _, as in my.py:zh_Hant-en,texts'
+      f'{argument or "my.py"}: give two languages and the folder of the text, '
+      '--config=configs/my.py:SOURCE-TARGET,DIR, such as my.py:de-en,texts; a region '
+      'is written with _, as in my.py:zh_Hant-en,texts'
     )
   for language in languages:
     text.check_code(language)

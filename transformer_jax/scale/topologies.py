@@ -71,14 +71,22 @@ class Topology(NamedTuple):
 def topology(name: str) -> Topology:
   """Returns the topology of a name; raises UserError if there is none of that name."""
   kind, _, sizes = name.partition(':')
-  if kind in CHIPS and re.fullmatch(r'[1-9]\d*(x[1-9]\d*)*', sizes):
-    chip, shape = CHIPS[kind], tuple(map(int, sizes.split('x')))
+  if kind not in CHIPS:
+    raise UserError(
+      f'--topology={name}: {kind} is unknown; known are {", ".join(CHIPS)}, such as '
+      'h100:8'
+    )
+  chip = CHIPS[kind]
+  if re.fullmatch(r'[1-9]\d*(x[1-9]\d*)*', sizes):
+    shape = tuple(map(int, sizes.split('x')))
     if chip.platform == 'tpu' and len(shape) == chip.axes:
       return Topology(name, chip, shape)
     hosts = max(1, shape[0] // GPUS_OF_HOST)
     if chip.platform == 'gpu' and shape in [(1,), (2,), (4,), (hosts * GPUS_OF_HOST,)]:
       return Topology(name, chip, (hosts, shape[0] // hosts))
-  raise UserError(f'--topology={name}: such as {", ".join(EXAMPLES)}')
+  needed = f'{chip.axes} sizes' if chip.axes else '1, 2, 4 or a multiple of 8 GPUs'
+  examples = ', '.join(example for example in EXAMPLES if example.startswith(kind))
+  raise UserError(f'--topology={name}: {kind} has {needed}, such as {examples}')
 
 
 def devices_of(topology: Topology) -> list[jax.Device]:

@@ -127,7 +127,8 @@ def _compiling(trainer: Trainer, state: TrainState, log: Log) -> Iterator[None]:
   """Compiles steps for all shapes; begins when the first update can be made."""
   start = int(state.step)
   shapes = trainer.batches.shapes_from(start)
-  log.say(f'compiling the step for {len(shapes)} shapes of batches')
+  plural = 's' if len(shapes) > 1 else ''
+  log.say(f'compiling the step for {len(shapes)} shape{plural} of batches')
   with trainer.compile(state, shapes, log.say):
     if jax.process_count() == 1:
       trainer.wait_for_program(trainer.batch(start))
@@ -164,10 +165,10 @@ def _introduction(
     f'{batches.PAPER_TOKENS:,}'
   )
   epoch = trainer.batches.steps_per_epoch
-  yield (
-    f'{config.train_steps - start:,} updates to {config.train_steps:,}, which are '
-    f'{config.train_steps / epoch:,.1f} epochs of {epoch:,} updates'
-  )
+  updates = f'{config.train_steps:,} updates'
+  if start:
+    updates = f'{config.train_steps - start:,} more updates, of {updates} in all'
+  yield f'{updates}: {config.train_steps / epoch:,.1f} epochs of {epoch:,} updates'
   if config.warmup_steps > config.train_steps:
     yield (
       f'warmup_steps={config.warmup_steps} is more than train_steps='
