@@ -12,7 +12,8 @@ import ml_collections
 
 from benchmarks import decoding, rivals, training
 from benchmarks.timing import OURS
-from transformer_jax.data import vocabulary
+from transformer_jax.data import batches
+from transformer_jax.data.corpus import Corpus
 from transformer_jax.decoding.translate import split_lines
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
@@ -100,7 +101,8 @@ def _training(config: Config, options: Options, folders: Folders) -> dict:
     if options.kernels:
       plain = config.copy_and_resolve_references()
       plain.kernels = 'plain'
-      others['plain'] = training.Ours(Trainer(plain, corpus))
+      train = batches.read_split(corpus, 'train')
+      others['plain'] = training.Ours(Trainer(plain, train))
     each = max(1, options.steps // options.repeats)
     result = training.measure(config, corpus, others, each, options.repeats)
   return result | {'start': start}
@@ -117,7 +119,8 @@ def _decoding(config: Config, options: Options, folders: Folders) -> dict:
     texts = [line for line in split_lines(options.text.read_bytes()) if line]
     if not texts:
       raise UserError(f'--text={options.text}: no sentence is in it')
-    words = vocabulary.read(prepare.ensure(config, reader_of(config), *folders))
+    folder = prepare.ensure(config, reader_of(config), *folders)
+    words = Corpus.open(folder).vocabularies()
   platform.start(config.slices)
   result = decoding.measure(
     config,

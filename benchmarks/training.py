@@ -81,7 +81,7 @@ def measure(
   rounds: int,
 ) -> dict:
   """Times `rounds` rounds of `each` updates by every program; one object for JSON."""
-  trainer = Trainer(config, corpus)
+  trainer = Trainer(config, batches.read_split(corpus, 'train'))
   ours = Ours(trainer)
   programs = {OURS: ours, **rivals}
   for shape in trainer.batches.shapes:  # warm-up
@@ -209,7 +209,7 @@ def take_steps(
     first device's memory, or of the whole process's where devices do not tell (a CPU).
   """
   platform.start(config.slices)
-  trainer = Trainer(config, corpus)
+  trainer = Trainer(config, batches.read_split(corpus, 'train'))
   state = trainer.initial()
   start = time.time()
   with trainer.compile(state, trainer.batches.shapes_from(0)):

@@ -18,7 +18,7 @@ import ml_collections
 
 from transformer_jax import config as configs
 from transformer_jax.data.batches import Batches, train_batches
-from transformer_jax.data.corpus import check_settings
+from transformer_jax.data.corpus import Corpus
 from transformer_jax.machine import cli, files, platform
 from transformer_jax.model import flops
 from transformer_jax.runs.flags import config_flag, data_dir
@@ -82,10 +82,11 @@ def main(argv: list[str]) -> None:
   if not (TIME.value or TOPOLOGY.value):
     FLAGS.refuse('a config alone (--time, --topology)', LENGTH)
   targets = list(map(topologies.topology, TOPOLOGY.value))
-  corpus, batches = DATA_DIR.value / CONFIG.value.data.name, None
-  if corpus.is_dir():
-    check_settings(corpus, CONFIG.value)
-    batches = train_batches(CONFIG.value, corpus)
+  folder, batches = DATA_DIR.value / CONFIG.value.data.name, None
+  if folder.is_dir():
+    corpus = Corpus.open(folder)
+    corpus.check_settings(CONFIG.value)
+    batches = train_batches(CONFIG.value, corpus.split('train'))
   described = describe(CONFIG.value, batches)
   if TIME.value:
     described['time'] = time_here(CONFIG.value, batches)

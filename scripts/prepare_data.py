@@ -4,7 +4,7 @@ python -m scripts.prepare_data --config=configs/base.py:en-de [--raw_dir=DIR]
 python -m scripts.prepare_data --verify=data/wmt14.en-de
 """
 
-from transformer_jax.data.corpus import verify_corpus
+from transformer_jax.data.corpus import Corpus
 from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
 from transformer_jax.prepare import prepare
@@ -21,7 +21,7 @@ def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   if VERIFY.value is not None:
     FLAGS.refuse('--verify', CONFIG, *DATA)
-    verify_corpus(VERIFY.value)
+    Corpus.open(VERIFY.value).verify()
     print(f'{VERIFY.value} is as its card says')
   elif CONFIG.value is not None:
     folders = (flag.value for flag in DATA)

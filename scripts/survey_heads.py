@@ -11,7 +11,6 @@ import pathlib
 import transformer_jax
 from transformer_jax.analysis import survey
 from transformer_jax.analysis.maps import RunAttention
-from transformer_jax.data import batches
 from transformer_jax.machine import cli
 from transformer_jax.runs.flags import data_dir
 from transformer_jax.runs.run import checkpoint_flags
@@ -32,9 +31,8 @@ def main(argv: list[str]) -> None:
 
   run = transformer_jax.load(WORKDIR.value, average=AVERAGE.value, step=STEP.value)
   attention = RunAttention(run)
-  corpus = DATA_DIR.value / run.config.data.name
-  run.run.check_corpus(corpus)
-  split = batches.read_split(corpus, SPLIT.value)
+  corpus = run.run.open_corpus(DATA_DIR.value / run.config.data.name)
+  split = corpus.split(SPLIT.value)
   pairs = survey.sample_pairs(split, SENTENCES.value, attention.longest)
   surveyed = survey.survey(attention, pairs)
   about = f'Means over {len(pairs)} sentences of {SPLIT.value}.'
@@ -43,7 +41,7 @@ def main(argv: list[str]) -> None:
   folder.mkdir(parents=True, exist_ok=True)
   pictures.save(pictures.draw_survey(surveyed), folder / 'heads')
   if PRUNE.value:
-    pruning = survey.prune(run, batches.read_split(corpus, 'dev'))
+    pruning = survey.prune(run, corpus.split('dev'))
     print(f'\n{survey.pruning_table(pruning)}')
     pictures.save(pictures.draw_pruning(pruning), folder / 'pruning')
 

@@ -16,6 +16,7 @@ import numpy as np
 from absl import logging
 
 from transformer_jax import config as configs
+from transformer_jax.data.corpus import Corpus
 from transformer_jax.decoding.evaluate import DevBleu
 from transformer_jax.machine import cli, errors, hosts, platform
 from transformer_jax.machine.signals import Interruption
@@ -68,7 +69,7 @@ def main(argv: list[str]) -> None:
       folders = (*(flag.value for flag in DATA), WORKDIR.value if goes_on else None)
       if not first:
         hosts.wait_for_all('prepared')
-      corpus = prepare.ensure(config, reader, *folders)
+      corpus = Corpus.open(prepare.ensure(config, reader, *folders))
       if first:
         hosts.wait_for_all('prepared')
       bleu = None

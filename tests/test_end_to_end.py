@@ -15,7 +15,7 @@ import pytest
 from toy.config import tiny
 from toy.corpus import write_raw
 from toy.runs import SETTINGS, TINY, state_shapes, untimed
-from transformer_jax.data.corpus import read_card
+from transformer_jax.data.corpus import Corpus, read_card
 from transformer_jax.prepare import prepare
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
@@ -136,7 +136,7 @@ def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
   corpus = tmp_path / 'toy'
   prepare.ensure(config, LINES, tmp_path, raw)
   straight, broken = Run(tmp_path / 'straight'), Run(tmp_path / 'broken')
-  train(config, straight.workdir, corpus)
+  train(config, straight.workdir, Corpus.open(corpus))
 
   shutil.copytree(straight.workdir, broken.workdir)
   (broken.checkpoints / '6').rename(broken.checkpoints / '6.partial')
@@ -146,7 +146,7 @@ def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
   content[len(content) // 2] ^= 1
   largest.write_bytes(content)
   capsys.readouterr()
-  train(config, broken.workdir, corpus)
+  train(config, broken.workdir, Corpus.open(corpus))
   printed = capsys.readouterr()
   assert largest.name in printed.err and 'going on from step 2' in printed.err
 

@@ -14,7 +14,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import toy.corpus
 from benchmarks import decoding, rivals, run, timing, training
-from transformer_jax.data.batches import Batch
+from transformer_jax.data.batches import Batch, read_split
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
@@ -72,7 +72,7 @@ def test_a_fixed_shape_is_full(tmp_path: pathlib.Path):
   config = tiny()
   config.model.target_vocab_size = 9
   config = training.write_corpus(config, 24, 7, tmp_path)
-  batches = Trainer(config, tmp_path).batches
+  batches = Trainer(config, read_split(tmp_path, 'train')).batches
   assert batches.shapes == [(3, 7, 7)]
   assert batches.steps_per_epoch == 1 and batches.padding == 0
   source, target = batches.batch(0)[:2]
@@ -98,7 +98,7 @@ def test_training(corpus: pathlib.Path, quick_products: None):
   rival = Recorder()
   result = training.measure(tiny(), corpus, {'them': rival}, each=3, rounds=2)
   result = json.loads(json.dumps(result))
-  batches = Trainer(tiny(), corpus).batches
+  batches = Trainer(tiny(), read_split(corpus, 'train')).batches
   target = batches.target
   # Counted by pair in the token files, which know nothing of padding.
   pairs = [batches.batch(step).pairs for step in range(6)]

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 
 import ml_collections
+import numpy as np
 import pytest
 
 import toy.corpus
@@ -89,13 +90,13 @@ def folder(prepared: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 
 def refused(folder: pathlib.Path) -> str:
   with pytest.raises(UserError, match=str(folder)) as caught:
-    corpus.verify_corpus(folder)
+    corpus.Corpus.open(folder).verify()
   return str(caught.value)
 
 
 def test_the_identity_is_that_of_the_content(folder: pathlib.Path):
   """It is the sum of vocabulary, tokens and text, as sha256sum prints it."""
-  corpus.verify_corpus(folder)
+  corpus.Corpus.open(folder).verify()
   assert len(corpus.read_card(folder).sha256) == 1 + 3 * 2 * 2 + 2 * 2
   names = 'dev.* test.* train.* vocabulary.model'
   command = f'LC_ALL=C; sha256sum {names} | sha256sum'
@@ -104,7 +105,7 @@ def test_the_identity_is_that_of_the_content(folder: pathlib.Path):
   card = json.loads((folder / corpus.CARD).read_bytes())
   card['splits']['train']['sources'] = []
   (folder / corpus.CARD).write_text(json.dumps(card))
-  corpus.verify_corpus(folder)
+  corpus.Corpus.open(folder).verify()
   (folder / corpus.CARD).write_text(json.dumps(card | {'identity': '0' * 64}))
   assert 'not on the card: card.json. Delete' in refused(folder)
 
@@ -146,20 +147,39 @@ def test_a_damaged_card(folder: pathlib.Path):
   ('key', 'value'), [('data.max_length', 9), ('model.target_vocab_size', 40)]
 )
 def test_other_settings(key: str, value: int, folder: pathlib.Path):
-  corpus.check_settings(folder, tiny(**{'data.name': 'b', 'data.raw_dir': 'elsewhere'}))
+  ours, same = corpus.Corpus.open(folder), {'data.name': 'b', 'data.raw_dir': 'else'}
+  ours.check_settings(tiny(**same))
   with pytest.raises(UserError, match=f'prepared with {key}=.*config says {value}:'):
-    corpus.check_settings(folder, tiny(**{key: value}))
+    ours.check_settings(tiny(**{key: value}))
 
 
-@pytest.mark.parametrize('side', corpus.STREAMS)
-def test_changed_text_is_not_read(side: str, folder: pathlib.Path):
-  """Scores and samples would be of another text, or of other lines."""
-  source, target = corpus.read_text(folder, 'dev')
-  assert len(source) == len(target) > 0
-  path = folder / f'dev.{side}.txt'
-  whole = path.read_bytes()
-  for text in (whole[:-9], whole.replace(b'e', b'o', 1), whole + whole[-9:], b''):
-    path.write_bytes(text)
-    with pytest.raises(UserError, match=f'^{path} is not as it was written'):
-      corpus.read_text(folder, 'dev')
-  corpus.read_text(folder, 'test')
+def test_what_is_damaged_is_not_read(folder: pathlib.Path):
+  """Training or scores would be of another text, or of other lines."""
+  ours = corpus.Corpus.open(folder)
+  readers = {
+    'dev.source.txt': lambda: ours.text('dev'),
+    'dev.target.txt': lambda: ours.text('dev'),
+    'train.target.tokens': lambda: ours.split('train'),
+    'train.source.offsets': lambda: ours.split('train'),
+    'vocabulary.model': ours.vocabularies,
+  }
+  for name, read in readers.items():
+    path = folder / name
+    whole = path.read_bytes()
+    half = len(whole) // 2
+    assert read()
+    for content in (whole[:half] + bytes(half), whole[:-8], whole + whole[-8:], b''):
+      path.write_bytes(content)
+      with pytest.raises(UserError, match=f'not on the card: {name}. Delete'):
+        read()
+    path.write_bytes(whole)
+
+
+def test_ids_beyond_the_vocabulary(folder: pathlib.Path):
+  path = folder / 'train.source.tokens'
+  ids = np.fromfile(path, '<u2')
+  ids[3] = 60_000
+  ids.tofile(path)
+  corpus.write_card(folder, corpus.read_card(folder))
+  with pytest.raises(UserError, match='train.source.tokens: ids beyond the 60 pieces'):
+    corpus.Corpus.open(folder).split('train')

@@ -16,12 +16,11 @@ from configs import quickstart
 from toy import checkpoints, untrained
 from toy.config import tiny
 from toy.results import RESULT
-from transformer_jax.data import batches
 from transformer_jax.data.corpus import (
   Card,
+  Corpus,
   SplitEntry,
   VocabularyEntry,
-  read_text,
   write_card,
 )
 from transformer_jax.decoding.evaluate import (
@@ -160,7 +159,7 @@ def test_other_runs_and_references_are_refused(tmp_path: pathlib.Path):
   for path, text, message in (
     (result, kept[:20], f'{result}: .*: python -m scripts.evaluate --workdir='),
     (card, json.dumps(other_card), 'are not of the same dev set'),
-    (references, 'eins\n', f'{references} is not as it was written'),
+    (references, 'eins\n', f'not on the card: {references.name}'),
   ):
     before = path.read_text()
     path.write_text(text)
@@ -182,11 +181,11 @@ def test_the_options_reach_the_scores(tmp_path: pathlib.Path):
 
   loaded = LoadedRun(run, TRANSLATION, average=2, beam=1, alpha=0.0)
   result, outputs = Evaluation(loaded, corpus.parent, 'test').evaluate()
-  dev = Perplexity(run.config(), graph, *batches.read_split(corpus, 'dev'))
+  dev = Perplexity(run.config(), graph, *Corpus.open(corpus).split('dev'))
   assert result.averaged == [untrained.STEP, 2 * untrained.STEP]
   assert result.dev_perplexity == pytest.approx(dev(mean), rel=1e-5)
   assert abs(dev(other) / result.dev_perplexity - 1) > 0.01
-  sources = read_text(corpus, 'test')[0]
+  sources = Corpus.open(corpus).text('test')[0]
   config = run.config()
   config.beam, config.alpha = 1, 0.0
   search = Translator(config, TRANSLATION, run.vocabularies(), mean)
@@ -259,14 +258,14 @@ def test_bleu_of_dev_in_training(tmp_path: pathlib.Path):
   config, corpus = run.config(), tmp_path / 'data' / 'toy'
   loaded = LoadedRun(run, TRANSLATION)
   params = jax.tree.map(lambda x: (x + x[::-1]) * 0.8, loaded.params)
-  sources, references = read_text(corpus, 'dev')
+  sources, references = Corpus.open(corpus).text('dev')
   config.beam = 1
   rest = TRANSLATION, run.vocabularies(), params
   greedy = [one.text for (one,) in Translator(config, *rest).translate(sources, 1)]
   metric = bleu.sacrebleu('de', False)
   expected = metric.percent(greedy[:7], references[:7])
   config.beam = 4
-  measure = DevBleu(config, TRANSLATION, corpus)
+  measure = DevBleu(config, TRANSLATION, Corpus.open(corpus))
   score, samples = measure(params)
   assert score == expected
   lines = zip(sources, greedy, references, strict=True)

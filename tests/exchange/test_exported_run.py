@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 import transformer_jax
 from toy import checkpoints, forms, untrained
 from toy.config import tiny
+from transformer_jax.data.corpus import Corpus
 from transformer_jax.decoding.evaluate import Evaluation
 from transformer_jax.exchange.export import export
 from transformer_jax.machine.errors import UserError
@@ -93,8 +94,8 @@ def test_training_starts_from_it(trained: pathlib.Path, workdir, tmp_path):
   config.data.raw_dir = str(workdir.parent / 'raw')
   start_from(config, exported, tmp_path / 'new')
   assert config.init_from.step == STEPS[-1]
-  corpus = prepare.ensure(config, LINES, tmp_path / 'data')
-  params = Trainer(config, corpus).initial().params
+  corpus = Corpus.open(prepare.ensure(config, LINES, tmp_path / 'data'))
+  params = Trainer(config, corpus.split('train')).initial().params
   expected = transformer_jax.load(exported).params
   jax.tree.map(np.testing.assert_array_equal, params, expected)
   assert {x.dtype.name for x in jax.tree.leaves(params)} == {'float32'}
@@ -105,7 +106,7 @@ def test_training_does_not_resume(exported: pathlib.Path):
   with pytest.raises(UserError, match=f'give --init_from={exported} and another'):
     run.check_config(run.config().to_dict())
   with pytest.raises(UserError, match='Give --data_dir, or, to evaluate, files'):
-    run.check_corpus(exported / 'none')  # training would not prepare it
+    run.open_corpus(exported / 'none')  # training would not prepare it
 
 
 @pytest.mark.parametrize('which', [{'average': 2}, {'step': 20}, {'step': 'best'}])

@@ -17,7 +17,7 @@ from toy.steps import (
   course_on_one,
   tiny_config,
 )
-from transformer_jax.data.batches import train_batches
+from transformer_jax.data.batches import read_split, train_batches
 from transformer_jax.machine import hosts
 from transformer_jax.machine.errors import UserError
 from transformer_jax.training.trainer import Trainer
@@ -75,7 +75,7 @@ def one_of_two(number: int, address: str, folder: pathlib.Path) -> tuple:
   assert jax.device_count() == 8 and hosts.is_first_host() == (number == 0)
   measured, twin = course(Steps(None)), course(Steps(None, kind=ShardMapDevices))
   jax.tree.map(np.testing.assert_array_equal, measured, twin)
-  ours = Trainer(tiny_config(**SMALL), folder)
+  ours = Trainer(tiny_config(**SMALL), read_split(folder, 'train'))
   own = ours.devices.host_slices
   assert own == slice(4 * number, 4 * number + 4)
   own_batches = [ours.batch(step) for step in range(20)]
@@ -90,14 +90,14 @@ def test_two_processes_are_one(tmp_path: pathlib.Path):
 
   They have them by pmap and, bit for bit, by shard_map.
   """
-  folder, address = corpus(tmp_path), f'localhost:{free_port()}'
-  arguments = [(number, address, folder) for number in (0, 1)]
+  train, address = corpus(tmp_path), f'localhost:{free_port()}'
+  arguments = [(number, address, tmp_path) for number in (0, 1)]
   with SERVER.Pool(2) as pool:
     both = pool.starmap_async(one_of_two, arguments, chunksize=1).get(600)
   for measured, _, first in both:
     assert_same_course(course_on_one(), measured)
     assert first == 7
-  ours = Trainer(tiny_config(**SMALL), folder)
+  ours = Trainer(tiny_config(**SMALL), train)
   for step in range(20):
     rows = np.concatenate([pairs[step] for _, pairs, _ in both])
     np.testing.assert_array_equal(rows, ours.batches.batch(step).pairs)
@@ -106,8 +106,7 @@ def test_two_processes_are_one(tmp_path: pathlib.Path):
 
 def test_a_host_reads_its_slices_alone(tmp_path: pathlib.Path):
   """They are part of the whole batch, whose pairs every host knows."""
-  folder = corpus(tmp_path)
-  all_batches = train_batches(tiny_config(**SMALL), folder)
+  all_batches = train_batches(tiny_config(**SMALL), corpus(tmp_path))
   for step in range(2 * all_batches.steps_per_epoch):
     whole = all_batches.batch(step)
     for half in (slice(0, 4), slice(4, 8)):

@@ -12,8 +12,8 @@ import transformer_jax
 from configs import parsing
 from toy import checkpoints, forms, untrained
 from toy.runs import state_shapes
-from transformer_jax.data import batches, vocabulary
-from transformer_jax.data.corpus import read_text
+from transformer_jax.data import vocabulary
+from transformer_jax.data.corpus import Corpus
 from transformer_jax.decoding import translate
 from transformer_jax.decoding.evaluate import evaluate_run
 from transformer_jax.decoding.loaded_run import LoadedRun
@@ -59,7 +59,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
   folder = tmp_path_factory.mktemp('parsing')
   config = config_of(folder)
   corpus = prepare.ensure(config, TREES, folder / 'data', folder)
-  run = Run.open(folder / 'run', config, corpus)
+  run = Run.open(folder / 'run', config, Corpus.open(corpus))
   params = forms.random_like(state_shapes(config)[0], 0.4, seed=4)
   checkpoints.save(run.checkpoints, untrained.STEP, params, {'count': np.zeros(())})
   return run
@@ -146,8 +146,8 @@ def test_a_parser_may_write_numbers_and_read_whole_words(tmp_path: pathlib.Path)
   config.data.files.train = ('train', 'train+subtrees')
   config.model.update({'vocab_size': 30, 'target_vocab_size': 30})
   corpus = prepare.ensure(config, TREES, tmp_path / 'data', tmp_path)
-  sources, targets = read_text(corpus, 'dev')
-  lengths = [side.lengths for side in batches.read_split(corpus, 'dev')]
+  sources, targets = Corpus.open(corpus).text('dev')
+  lengths = [side.lengths for side in Corpus.open(corpus).split('dev')]
   assert [*lengths[0]] == [len(line.split()) + 1 for line in sources]
   both = zip(sources, targets, strict=True)
   more = [len(source.split()) + len(target.split()) + 1 for source, target in both]

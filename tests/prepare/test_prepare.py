@@ -11,13 +11,13 @@ import pytest
 
 from toy.config import tiny
 from toy.corpus import decoded, number_lines, prepare, write, write_raw
-from transformer_jax.data import batches, vocabulary
+from transformer_jax.data import batches
 from transformer_jax.data.corpus import (
   NEWSTEST,
   SPLITS,
+  Corpus,
   corpus_settings,
   read_card,
-  verify_corpus,
 )
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
@@ -31,7 +31,7 @@ from transformer_jax.tasks import LINES
 
 def test_text_comes_through(raw: pathlib.Path):
   about, folder = prepare(raw), raw.parent / 'data' / 'toy'
-  verify_corpus(folder)
+  Corpus.open(folder).verify()
   for split in SPLITS:
     for side, language in (('source', 'en'), ('target', 'de')):
       lines = (raw / f'{split}.{language}').read_text().splitlines()
@@ -47,7 +47,7 @@ def test_a_vocabulary_of_the_targets_own(raw: pathlib.Path):
   about = prepare(raw, tiny(**{'model.target_vocab_size': 40}))
   assert (about.vocabulary.sentences, about.target_vocabulary.sentences) == (200, 200)
   assert (about.vocabulary.pieces, about.target_vocabulary.pieces) == (60, 40)
-  target = vocabulary.read(raw.parent / 'data' / 'toy').target
+  target = Corpus.open(raw.parent / 'data' / 'toy').vocabularies().target
   assert 'ü' in ''.join(target.pieces())
 
 
@@ -139,7 +139,7 @@ def test_words_are_counted_where_they_are_text(tmp_path: pathlib.Path):
   sizes = {'model.vocab_size': 12, 'model.target_vocab_size': 6}
   config = tiny(**sizes, **{'data.reader': 'trees', 'data.whole_words': True})
   write_corpus(config, TREES, splits, tmp_path)
-  words = vocabulary.read(tmp_path / 'toy').source
+  words = Corpus.open(tmp_path / 'toy').vocabularies().source
   assert '▁rare' not in words.pieces() and '▁dog' in words.pieces()
   side = batches.Sentences(tmp_path / 'toy' / 'train.source')
   assert side.lengths.tolist() == [4, 3, 4, 3] + [2] * 9
@@ -217,7 +217,7 @@ def test_killed_or_prepared_twice(tmp_path: pathlib.Path):
   done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
   assert done.returncode == 0, done.stderr
   assert done.stderr.count(f'preparing {raw.parent}') == 1
-  verify_corpus(raw.parent / 'data' / 'toy')
+  Corpus.open(raw.parent / 'data' / 'toy').verify()
   for name in ('1', '6', '12'):
     data = tmp_path / name / 'data'
     assert {path.name for path in data.iterdir()} == {'toy.lock', 'toy.partial'}

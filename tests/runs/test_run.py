@@ -12,8 +12,7 @@ import pytest
 
 from toy.config import tiny
 from toy.corpus import GERMAN, WORDS, prepare, write_raw
-from transformer_jax.data import vocabulary
-from transformer_jax.data.corpus import read_card
+from transformer_jax.data.corpus import Corpus
 from transformer_jax.data.vocabulary import Vocabulary
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.run import Run
@@ -43,7 +42,7 @@ def config() -> ml_collections.ConfigDict:
 
 @pytest.fixture
 def run(tmp_path: pathlib.Path, config, corpus: pathlib.Path) -> Run:
-  return Run.open(tmp_path / 'runs' / 'new', config, corpus)
+  return Run.open(tmp_path / 'runs' / 'new', config, Corpus.open(corpus))
 
 
 @pytest.fixture
@@ -58,17 +57,17 @@ def test_a_new_run(run: Run, corpus, config):
   assert names == ['card.json', 'config.json', 'vocabulary.model']
   assert run.config().to_dict() == json.loads(config.to_json_best_effort())
   assert run.config().is_locked
-  listed = read_card(corpus)
+  listed = Corpus.open(corpus).card
   assert run.vocabularies().source.sha256 == listed.vocabulary.sha256
   assert (run.workdir / 'card.json').read_bytes() == (corpus / 'card.json').read_bytes()
 
 
 def test_the_same_run_is_opened_again_and_may_be_prolonged(run: Run, corpus, config):
   before = (run.workdir / 'config.json').read_bytes()
-  Run.open(run.workdir, config, corpus)
+  Run.open(run.workdir, config, Corpus.open(corpus))
   assert (run.workdir / 'config.json').read_bytes() == before
   config.update(train_steps=config.train_steps + 5, patience=9)
-  Run.open(run.workdir, config, corpus)
+  Run.open(run.workdir, config, Corpus.open(corpus))
   assert run.config().train_steps == config.train_steps and run.config().patience == 9
 
 
@@ -78,7 +77,7 @@ def test_the_run_of_another_config_is_refused(started: Run, corpus, config):
   config.beam, config.model.P_drop, config.seed = 3, 0.25, 2
   config.train_steps += 1
   with pytest.raises(UserError, match='differ: beam, model.P_drop, seed. .*--workdir'):
-    Run.open(started.workdir, config, corpus)
+    Run.open(started.workdir, config, Corpus.open(corpus))
   assert (started.workdir / 'config.json').read_bytes() == before
 
 
@@ -88,13 +87,13 @@ def test_what_a_resumed_run_may_change(started: Run, corpus, config):
   changed = {'keep_checkpoints': 7, 'decode_tokens': 512, 'kernels': 'plain'}
   config.update(changed | {'log_every_steps': 3, 'bleu_sentences': 9})
   assert 'keep_checkpoints is now 7, before' in ' '.join(started.changes(config))
-  Run.open(started.workdir, config, corpus)
+  Run.open(started.workdir, config, Corpus.open(corpus))
   assert started.config().keep_checkpoints == 7 and started.changes(config) == []
   for key, value in (('rate_factor', 2.0), ('row', 'A1'), ('best_by', 'perplexity')):
     other = copy.deepcopy(config)
     other[key] = value
     with pytest.raises(UserError, match=f'differ: {key}'):
-      Run.open(started.workdir, other, corpus)
+      Run.open(started.workdir, other, Corpus.open(corpus))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +108,7 @@ def test_configs_that_open_no_run(key, value, message: str, corpus, config, tmp_
   """They are refused before the run has a folder."""
   config.update_from_flattened_dict({key: value})
   with pytest.raises(UserError, match=message):
-    Run.open(tmp_path / 'run', config, corpus.with_name(config.data.name))
+    Run.open(tmp_path / 'run', config, Corpus.open(corpus.with_name(config.data.name)))
   assert not (tmp_path / 'run').exists()
 
 
@@ -122,34 +121,36 @@ def test_a_run_resumes_with_its_own_text_alone(
   (folder / 'card.json').write_text(json.dumps(listed | {'identity': 'f' * 64}))
   for other, what in (folder, 'text'), (other_corpus, 'vocabulary'):
     with pytest.raises(UserError, match=f'has another {what} than the run.s corpus'):
-      Run.open(started.workdir, config, other)
+      Run.open(started.workdir, config, Corpus.open(other))
   with pytest.raises(UserError, match='has another vocabulary than'):
-    started.check_corpus(other_corpus)
-  Run.open(started.workdir, config, corpus)
+    started.open_corpus(other_corpus)
+  Run.open(started.workdir, config, Corpus.open(corpus))
 
 
 def test_before_its_first_step_a_run_may_change(run: Run, config, other_corpus):
   """A message, such as of memory, may have advised another config."""
   config.slices = 4
-  Run.open(run.workdir, config, other_corpus)
+  Run.open(run.workdir, config, Corpus.open(other_corpus))
   assert run.config().slices == 4
-  run.check_corpus(other_corpus)
+  run.open_corpus(other_corpus)
 
 
 def test_a_corpus_to_score_a_run_on(started: Run, corpus, tmp_path: pathlib.Path):
-  started.check_corpus(corpus)
+  started.open_corpus(corpus)
   train = f'by scripts.train --workdir={started.workdir}'
   with pytest.raises(UserError, match=f"none: the run's corpus is missing.*{train}"):
-    started.check_corpus(tmp_path / 'none')
+    started.open_corpus(tmp_path / 'none')
 
 
 def test_a_vocabulary_of_the_targets_own(config, tmp_path: pathlib.Path):
   """It is copied into the run, which refuses another."""
   folder = prepared(tmp_path, 'toy', own=40)
   config.model.target_vocab_size = 40
-  run = Run.open(tmp_path / 'run', config, folder)
+  run = Run.open(tmp_path / 'run', config, Corpus.open(folder))
   assert [*map(len, run.vocabularies())] == [60, 40]
-  assert run.vocabularies().target.sha256 == vocabulary.read(folder).target.sha256
+  assert (
+    run.vocabularies().target.sha256 == Corpus.open(folder).vocabularies().target.sha256
+  )
   shutil.copy(run.workdir / 'vocabulary.model', run.workdir / 'vocabulary.target.model')
   with pytest.raises(UserError, match=r"target.model \(.*is not the run's vocabulary"):
     run.vocabularies()
@@ -161,7 +162,10 @@ def test_a_swapped_vocabulary_is_refused(started: Run, config, corpus, other_cor
   ours = path.read_bytes()
   for content in ((other_corpus / 'vocabulary.model').read_bytes(), ours[:-1], b''):
     path.write_bytes(content)
-    for read in started.vocabularies, lambda: Run.open(started.workdir, config, corpus):
+    for read in (
+      started.vocabularies,
+      lambda: Run.open(started.workdir, config, Corpus.open(corpus)),
+    ):
       with pytest.raises(UserError, match=f"{path} .*is not the run's vocabulary"):
         read()
 
@@ -170,9 +174,9 @@ def test_fewer_steps_than_a_run_has(run: Run, corpus, config):
   run.metrics.write_text('{"step": 30}\n')
   config.train_steps = 29
   with pytest.raises(UserError, match='has 30 steps: train_steps=29 would be another'):
-    Run.open(run.workdir, config, corpus)
+    Run.open(run.workdir, config, Corpus.open(corpus))
   config.train_steps = 30
-  Run.open(run.workdir, config, corpus)
+  Run.open(run.workdir, config, Corpus.open(corpus))
 
 
 SAVED = '{"step": 57, "loss": 1.0}\n{"step": 50, "saved": true}\n'
@@ -184,20 +188,20 @@ def test_checkpoints_that_are_gone(rest: str, run: Run, corpus, config):
   run.metrics.write_text(SAVED)
   (run.workdir / 'translations').mkdir()
   (run.checkpoints / '50').mkdir(parents=True)
-  Run.open(run.workdir, config, corpus)
+  Run.open(run.workdir, config, Corpus.open(corpus))
   (run.checkpoints / '50').rmdir()
   if rest != 'metrics.jsonl':
     run.metrics.unlink()
   with pytest.raises(UserError, match=f'holds no checkpoint, and .*{rest} tells of'):
-    Run.open(run.workdir, config, corpus)
+    Run.open(run.workdir, config, Corpus.open(corpus))
   shutil.rmtree(run.workdir / 'translations')
   run.metrics.unlink(missing_ok=True)
-  Run.open(run.workdir, config, corpus)
+  Run.open(run.workdir, config, Corpus.open(corpus))
 
 
 def test_before_the_first_checkpoint_a_run_begins_anew(run: Run, corpus, config):
   run.metrics.write_text('{"step": 5, "loss": 1.0}\n{"step": 5, "dev_perplexity": 2}\n')
-  Run.open(run.workdir, config, corpus)
+  Run.open(run.workdir, config, Corpus.open(corpus))
   assert run.newest_saved() == 0
 
 
@@ -205,7 +209,7 @@ def test_a_half_written_run_is_written_again(corpus, config, tmp_path: pathlib.P
   """config.json is written last; without it, torn files are written again."""
   (tmp_path / 'run').mkdir()
   (tmp_path / 'run' / 'vocabulary.model').write_bytes(b'torn')
-  run = Run.open(tmp_path / 'run', config, corpus)
+  run = Run.open(tmp_path / 'run', config, Corpus.open(corpus))
   expected = Vocabulary(corpus / 'vocabulary.model').sha256
   assert run.vocabularies().source.sha256 == expected
 

@@ -8,7 +8,7 @@ import pathlib
 import pytest
 
 from transformer_jax import config as configs
-from transformer_jax.data.corpus import CARD, check_settings, read_card
+from transformer_jax.data.corpus import CARD, Corpus, read_card
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.report import results
@@ -91,8 +91,8 @@ def test_a_card_that_lacks_a_key_is_as_before_it(tmp_path: pathlib.Path):
   config = Run(DAY / 'run').config()
   del card['corpus']['data.nfc']
   files.write_json(tmp_path / CARD, card)
-  check_settings(tmp_path, config)
+  Corpus.open(tmp_path).check_settings(config)
   with config.unlocked():
     config.data.nfc = True
   with pytest.raises(UserError, match='prepared with data.nfc=False'):
-    check_settings(tmp_path, config)
+    Corpus.open(tmp_path).check_settings(config)

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from configs import base, big, multi30k, parsing, quickstart, table3
-from transformer_jax.data.batches import Shape, token_writer, train_batches
+from transformer_jax.data.batches import Shape, read_split, token_writer, train_batches
 from transformer_jax.model import layers, ops
 from transformer_jax.model.attention import attend
 from transformer_jax.model.dropout import NO_DROPOUT, Dropout, DropoutKey
@@ -65,7 +65,10 @@ def shapes(tmp_path_factory) -> Callable[[Callable], list[Shape]]:
       lengths = lengths[kept].astype(np.int64)
       with token_writer(folders[task] / f'train.{name}') as append:
         append(np.zeros(lengths.sum()), lengths)
-  of = {id(c): train_batches(c, folders[c.task]).shapes for c in CONFIGS}
+  of = {
+    id(c): train_batches(c, read_split(folders[c.task], 'train')).shapes
+    for c in CONFIGS
+  }
   return lambda selects: sorted(
     {shape for c in CONFIGS if selects(c.model) for shape in of[id(c)]}
   )

@@ -13,7 +13,7 @@ from configs import base
 from scripts import describe, prepare_data
 from toy.corpus import write_raw
 from toy.runs import TINY
-from transformer_jax.data.batches import Shape, train_batches
+from transformer_jax.data.batches import Shape, read_split, train_batches
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import flops
@@ -55,7 +55,7 @@ def test_the_commonest_shape_is_timed(monkeypatch, capsys, tmp_path: pathlib.Pat
   describe.main(options)
   described = json.loads(capsys.readouterr().out)
   time = described['time']
-  batches = train_batches(describe.CONFIG.value, corpus)
+  batches = train_batches(describe.CONFIG.value, read_split(corpus, 'train'))
   shapes = [batches.batch(step).shape for step in range(100)]
   assert time['shape'][1:] == [*max(shapes, key=shapes.count)]
   assert len({*shapes}) > 1 and time['shape'] in described['batch_shapes']

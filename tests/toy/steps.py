@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 from toy import forms
 from toy.config import tiny
 from toy.corpus import write_tokens
+from transformer_jax.data.batches import Split, read_split
 from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.machine.devices import AXIS, Devices
 from transformer_jax.model import build
@@ -148,10 +149,10 @@ def course_on_one() -> Course:
   return course(steps_on(1))
 
 
-def corpus(folder: pathlib.Path) -> pathlib.Path:
+def corpus(folder: pathlib.Path) -> Split:
   rng = np.random.default_rng(0)
   lengths = rng.integers(1, 12, 60)
   for side in ('source', 'target'):
     ids = [rng.integers(4, VOCABULARY - 1, length) for length in lengths]
     write_tokens(folder / f'train.{side}', ids)
-  return folder
+  return read_split(folder, 'train')

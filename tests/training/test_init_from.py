@@ -11,7 +11,7 @@ import pytest
 
 from toy import corpus, untrained
 from toy.config import tiny
-from transformer_jax.data.corpus import read_card
+from transformer_jax.data.corpus import Corpus
 from transformer_jax.machine.errors import UserError
 from transformer_jax.prepare import prepare
 from transformer_jax.runs.run import Run, start_from
@@ -50,16 +50,17 @@ def test_starts_with_its_parameters(texts, parent: pathlib.Path, tmp_path):
   folder = prepare.ensure(config, LINES, tmp_path / 'data')
   words = [path / 'vocabulary.model' for path in (folder, parent)]
   assert words[0].read_bytes() == words[1].read_bytes()
-  about = read_card(folder)
+  prepared = Corpus.open(folder)
+  about = prepared.card
   assert about.vocabulary.from_run and about.corpus['model.vocab_size'] == 60
-  trainer = Trainer(config, folder)
+  trainer = Trainer(config, prepared.split('train'))
   state = trainer.restore(workdir / 'checkpoints')
   assert state.step == 0 and not any(x.any() for x in jax.tree.leaves(state.opt_state))
   shapes = jax.tree.map(np.asarray, state.params)
   theirs = checkpoint.restore_params(parent / 'checkpoints', untrained.STEP, shapes)
   jax.tree.map(np.testing.assert_array_equal, shapes, theirs)
 
-  run = Run.open(workdir, config, folder)
+  run = Run.open(workdir, config, prepared)
   assert run.config().init_from == config.init_from
   run.metrics.write_text('{"step": 1, "loss": 1.0}\n')
   shutil.copytree(parent / 'checkpoints' / '10', parent / 'checkpoints' / '20')
@@ -92,7 +93,7 @@ def test_another_vocabulary_is_refused(texts, parent: pathlib.Path, tmp_path):
   with pytest.raises(UserError, match='is not the vocabulary .* that new.* is to be'):
     prepare.ensure(config, LINES, tmp_path / 'data')
   folder = prepare.ensure(config, LINES, tmp_path / 'data', run=kept)
-  assert read_card(folder).vocabulary.from_run, 'the run has it already'
+  assert Corpus.open(folder).card.vocabulary.from_run, 'the run has it already'
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from configs import base
 from toy import corpus
 from toy.config import tiny
 from transformer_jax.data import batches
+from transformer_jax.data.corpus import Corpus
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
 from transformer_jax.runs.records import best_step
@@ -271,7 +272,7 @@ def test_a_start_that_is_refused_writes_no_run(tmp_path: pathlib.Path):
   corpus.prepare(corpus.write_raw(tmp_path / 'raw'))
   workdir = tmp_path / '[12]'
   with pytest.raises(UserError, match='no checkpoint can be written there'):
-    loop.train(tiny(max_shapes=1), workdir, tmp_path / 'data' / 'toy')
+    loop.train(tiny(max_shapes=1), workdir, Corpus.open(tmp_path / 'data' / 'toy'))
   assert {path.name for path in workdir.iterdir()} == {'checkpoints', 'lock'}
 
 
@@ -285,6 +286,6 @@ def test_the_best_is_kept(tmp_path: pathlib.Path, monkeypatch):
   measured = itertools.chain([5.0, 1.0, 3.0, 2.0], itertools.repeat(4.0))
   monkeypatch.setattr(loop.Perplexity, '__call__', lambda self, params: next(measured))
   run = Run(tmp_path / 'new')
-  loop.train(config, run.workdir, tmp_path / 'data' / 'toy')
+  loop.train(config, run.workdir, Corpus.open(tmp_path / 'data' / 'toy'))
   assert finished_steps(run.checkpoints) == [2, 4]
   assert run.best_step() == 2

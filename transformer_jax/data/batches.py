@@ -131,9 +131,16 @@ def pad_ids(sentences: Sequence[Sequence[int]], rows: int, length: int) -> np.nd
   return block
 
 
-def read_split(folder: pathlib.Path, split: str) -> tuple[Sentences, Sentences]:
-  """Returns source and target of a split of a prepared corpus."""
-  return Sentences(folder / f'{split}.source'), Sentences(folder / f'{split}.target')
+class Split(NamedTuple):
+  """The pairs of train, dev or test as token ids."""
+
+  source: Sentences
+  target: Sentences
+
+
+def read_split(folder: pathlib.Path, split: str) -> Split:
+  """Returns a split of a folder; Corpus.split() verifies its files before."""
+  return Split(*(Sentences(folder / f'{split}.{x}') for x in ('source', 'target')))
 
 
 # Batches
@@ -336,10 +343,10 @@ class Batches:
     return Batch(pad(self.source, shape.source), pad(self.target, shape.target), rows)
 
 
-def train_batches(config: ml_collections.ConfigDict, folder: pathlib.Path) -> Batches:
-  """Returns the batches of a prepared corpus's training set, as a config cuts them."""
+def train_batches(config: ml_collections.ConfigDict, train: Split) -> Batches:
+  """Returns the batches of a training set, as a config cuts them."""
   return Batches(
-    *read_split(folder, 'train'),
+    *train,
     tokens=config.tokens_per_batch,
     slices=config.slices,
     max_shapes=config.max_shapes,

@@ -1,4 +1,4 @@
-"""The folder of a prepared corpus: its keys in a config, its card, its text.
+"""The folder of a prepared corpus: its keys in a config, its card, its files.
 
 The card names the folder's files with their sums, and what they come from. A corpus's
 identity is a hash of what is in its folder: vocabulary, token files, and the text of
@@ -8,13 +8,16 @@ dev and test. The files that it was prepared from are no part of the identity.
 import hashlib
 import json
 import pathlib
+import shutil
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_collections
 import msgspec
 
 from transformer_jax.config import KEYS, Tag, as_json, values
+from transformer_jax.data import batches, vocabulary
+from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
 
@@ -166,39 +169,95 @@ def identity(sums: Mapping[str, str]) -> str:
   return hashlib.sha256(''.join(lines).encode()).hexdigest()
 
 
-def check_settings(folder: pathlib.Path, config: ml_collections.ConfigDict) -> None:
-  """Raises UserError unless the folder was prepared as the config says."""
-  card, needed = read_card(folder), corpus_settings(config)
-  del needed['data.name']  # a folder may be renamed
-  for key, value in needed.items():
-    if (before := card.corpus.get(key, KEYS[key].before)) != value:
-      raise UserError(
-        f'{folder} was prepared with {key}={before}, the config says {value}: give the '
-        'corpus another name (--config.data.name), or delete that folder to prepare it '
-        'again, if no run needs it'
-      )
+# The folder
 
 
-def read_text(folder: pathlib.Path, split: str) -> tuple[list[str], list[str]]:
-  """Returns the source and target sentences of dev or test, as their files had them.
+class Corpus(NamedTuple):
+  """A prepared corpus, whose files nobody else opens.
 
-  Raises UserError if the text is not the one on the card.
+  A file is compared with its sum on the card before it is read, so that damaged text is
+  neither trained on nor scored. For 4.5 M pairs of training, 0.63 GB, that takes 0.6 s
+  of a core (AMD EPYC, files in memory).
+
+  Attributes:
+    folder: the corpus's.
+    card: what it holds, and what that was made from.
   """
-  sums = read_card(folder).sha256
-  paths = [folder / f'{split}.{stream}.txt' for stream in STREAMS]
-  for path in paths:
-    if sha256(path) != sums.get(path.name):
-      raise UserError(f'{path} is not as it was written. {_AGAIN}')
-  source, target = (path.read_bytes().decode().split('\n')[:-1] for path in paths)
-  return source, target
 
+  folder: pathlib.Path
+  card: Card
 
-def verify_corpus(folder: pathlib.Path) -> None:
-  """Raises UserError if a folder is not what its card says; it names what differs."""
-  card = read_card(folder)
-  wrong = {name for name, _ in _sums(folder).items() ^ card.sha256.items()}
-  if card.identity != identity(card.sha256):
-    wrong.add(CARD)
-  if wrong:
-    names = ', '.join(sorted(wrong))
-    raise UserError(f'{folder}: changed, missing or not on the card: {names}. {_AGAIN}')
+  @classmethod
+  def open(cls, folder: pathlib.Path) -> 'Corpus':
+    """Reads the card; raises UserError if it is missing or damaged."""
+    return cls(folder, read_card(folder))
+
+  def check_settings(self, config: ml_collections.ConfigDict) -> None:
+    """Raises UserError unless the corpus was prepared as the config says."""
+    needed = corpus_settings(config)
+    del needed['data.name']  # a folder may be renamed
+    for key, value in needed.items():
+      if (before := self.card.corpus.get(key, KEYS[key].before)) != value:
+        raise UserError(
+          f'{self.folder} was prepared with {key}={before}, the config says {value}: '
+          'give the corpus another name (--config.data.name), or delete that folder to '
+          'prepare it again, if no run needs it'
+        )
+
+  def vocabularies(self) -> Vocabularies:
+    """Returns the vocabularies of source and target."""
+    self._verify(vocabulary.FILES & self.card.sha256.keys())
+    return vocabulary.read(self.folder, self.card.sha256)
+
+  def split(self, name: str) -> batches.Split:
+    """Returns the token ids of train, dev or test.
+
+    Raises UserError if a file is not the one on the card, or has an id that no piece
+    has.
+    """
+    parts = 'tokens', 'offsets'
+    self._verify({f'{name}.{stream}.{part}' for stream in STREAMS for part in parts})
+    split = batches.read_split(self.folder, name)
+    for stream, side, known in zip(STREAMS, split, self.vocabularies(), strict=True):
+      if side.tokens.max(initial=0) >= len(known):
+        raise UserError(
+          f'{self.folder}/{name}.{stream}.tokens: ids beyond the {len(known)} pieces '
+          f'of the vocabulary. {_AGAIN}'
+        )
+    return split
+
+  def text(self, split: str) -> tuple[list[str], list[str]]:
+    """Returns the source and target sentences of dev or test, as their files had them.
+
+    Raises UserError if a file is not the one on the card.
+    """
+    names = [f'{split}.{stream}.txt' for stream in STREAMS]
+    self._verify({*names})
+    read = lambda name: (self.folder / name).read_bytes().decode().split('\n')[:-1]
+    source, target = map(read, names)
+    return source, target
+
+  def copy_description(self, folder: pathlib.Path) -> None:
+    """Copies the card and the vocabularies, which a run keeps, into a folder."""
+    for name in (vocabulary.FILES & self.card.sha256.keys()) | {CARD}:
+      shutil.copy(self.folder / name, folder / name)
+
+  def verify(self) -> None:
+    """Raises UserError unless the folder has what its card says, and nothing else."""
+    sums = self.card.sha256
+    wrong = {name for name, _ in _sums(self.folder).items() ^ sums.items()}
+    if self.card.identity != identity(sums):
+      wrong.add(CARD)
+    self._refuse(wrong)
+
+  def _verify(self, names: Collection[str]) -> None:
+    paths = [self.folder / name for name in names]
+    is_right = lambda path: sha256(path) == self.card.sha256.get(path.name)
+    self._refuse({p.name for p in paths if not p.is_file() or not is_right(p)})
+
+  def _refuse(self, wrong: Collection[str]) -> None:
+    if wrong:
+      names = ', '.join(sorted(wrong))
+      raise UserError(
+        f'{self.folder}: changed, missing or not on the card: {names}. {_AGAIN}'
+      )

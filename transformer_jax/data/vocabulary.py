@@ -4,7 +4,7 @@ import functools
 import hashlib
 import itertools
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,6 @@ import sentencepiece
 from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
-from transformer_jax.data.corpus import read_card
 from transformer_jax.machine.errors import UserError
 
 # The ids of padding, of the end and the start of a sentence, and of unknown text.
@@ -113,8 +112,9 @@ class Vocabularies(NamedTuple):
   target: Vocabulary
 
 
-def read(folder: pathlib.Path) -> Vocabularies:
-  """Returns the vocabularies of a prepared corpus, or of a run, as its card says."""
+def read(folder: pathlib.Path, names: Container[str]) -> Vocabularies:
+  """Returns the vocabularies of a folder, whose files have these `names`."""
   source = Vocabulary(folder / SHARED)
-  own_target = TARGETS in read_card(folder).sha256
-  return Vocabularies(source, Vocabulary(folder / TARGETS) if own_target else source)
+  return Vocabularies(
+    source, Vocabulary(folder / TARGETS) if TARGETS in names else source
+  )

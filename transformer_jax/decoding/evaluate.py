@@ -11,8 +11,7 @@ from jaxtyping import PyTree
 from tqdm import tqdm
 
 from transformer_jax import config as configs
-from transformer_jax.data import batches, vocabulary
-from transformer_jax.data.corpus import read_card, read_text
+from transformer_jax.data.corpus import Corpus, read_card
 from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.machine import files, platform
@@ -37,9 +36,8 @@ class Evaluation:
     config, scorer = loaded.config, loaded.output.scorer
     scorer.check(config.data.tokenized, config.data.target_language)
     self._loaded, self._split = loaded, split
-    self._corpus = data_dir / config.data.name
-    loaded.run.check_corpus(self._corpus)
-    self._references = scorer.references(*read_text(self._corpus, split))
+    self._corpus = loaded.run.open_corpus(data_dir / config.data.name)
+    self._references = scorer.references(*self._corpus.text(split))
 
   @property
   def translations(self) -> pathlib.Path:
@@ -51,14 +49,13 @@ class Evaluation:
   def evaluate(self) -> tuple[Result, list[str]]:
     """Searches and scores; returns the result, and the output of each sentence."""
     loaded, config, run = self._loaded, self._loaded.config, self._loaded.run
-    sources, _ = read_text(self._corpus, self._split)
-    about = read_card(self._corpus)
+    sources, _ = self._corpus.text(self._split)
+    about = self._corpus.card
     files.ensure_writable(self.translations.parent)
     files.ensure_writable(run.workdir)
     translator = loaded.translator  # reads the checkpoints
     _say(f'checkpoints averaged: {len(loaded.steps)}, up to step {loaded.steps[-1]}')
-    dev = batches.read_split(self._corpus, 'dev')
-    perplexity = Perplexity(config, loaded.graph, *dev)
+    perplexity = Perplexity(config, loaded.graph, *self._corpus.split('dev'))
     bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
     _say(f'translating {len(sources):,} sentences; each length is compiled first')
     start = time.monotonic()
@@ -160,7 +157,7 @@ class Evaluation:
       )
     print(f'against {theirs}', file=sys.stderr)
     lines = bleu.read_lines(theirs)
-    bleu.check_lines(theirs, lines, self._corpus / name, self._references)
+    bleu.check_lines(theirs, lines, self._corpus.folder / name, self._references)
     return result, lines
 
   def compare(self, other: Result, baseline: Sequence[str]) -> Iterator[str]:
@@ -279,15 +276,13 @@ class DevBleu:
   Call it with parameters on this host's devices. Programs are compiled once.
   """
 
-  def __init__(
-    self, config: ml_collections.ConfigDict, output: Output, corpus: pathlib.Path
-  ):
+  def __init__(self, config: ml_collections.ConfigDict, output: Output, corpus: Corpus):
     """Raises UserError if the target's tokeniser is not installed."""
     self._config, self._output = config.copy_and_resolve_references(), output
     self._config.beam = 1
     data = config.data
-    self._vocabularies = vocabulary.read(corpus)
-    texts = read_text(corpus, 'dev')
+    self._vocabularies = corpus.vocabularies()
+    texts = corpus.text('dev')
     self._sources, self._references = (t[: config.bleu_sentences] for t in texts)
     how = data.target_language, data.tokenized
     self._metric = bleu.sacrebleu(*how, self._references)

@@ -24,14 +24,13 @@ from transformer_jax.data.corpus import (
   SPLITS,
   STREAMS,
   Card,
+  Corpus,
   SourceEntry,
   SplitEntry,
   VocabularyEntry,
-  check_settings,
   corpus_settings,
   languages,
   paper_set,
-  read_card,
   write_card,
 )
 from transformer_jax.data.vocabulary import Vocabularies, Vocabulary
@@ -75,8 +74,9 @@ def ensure(
       parent = run  # the run of --init_from may be missing on this machine
     sources = reader.sources(config, raw_dir, tfds_data_dir)
     write_corpus(config, reader, sources, data_dir, parent)
-  check_settings(folder, config)
-  card = read_card(folder)
+  corpus = Corpus.open(folder)
+  corpus.check_settings(config)
+  card = corpus.card
   if is_prepared and run is None and raw_dir is not None:
     changed = _changed_files(card, reader.sources(config, raw_dir, tfds_data_dir))
     if changed:

@@ -4,14 +4,7 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from transformer_jax.data.corpus import (
-  CARD,
-  NEWSTEST,
-  paper_set,
-  read_card,
-  read_text,
-  set_name,
-)
+from transformer_jax.data.corpus import CARD, NEWSTEST, Corpus, paper_set, set_name
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.result import Result
@@ -126,10 +119,10 @@ class HeldOut:
       UserError: the prepared corpus is damaged, or the run's translations are.
     """
     folder = self._data_dir / run.data['name']
-    is_prepared = (folder / CARD).is_file()
-    if not is_prepared or read_card(folder).identity != run.result.corpus:
+    corpus = Corpus.open(folder) if (folder / CARD).is_file() else None
+    if corpus is None or corpus.card.identity != run.result.corpus:
       return None
-    source, references = read_text(folder, run.result.split)
+    source, references = corpus.text(run.result.split)
     return source, _check_length(references, run)
 
   def references(self, run: ScoredRun) -> list[str] | None:

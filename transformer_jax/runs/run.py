@@ -4,7 +4,6 @@ import contextlib
 import os
 import pathlib
 import re
-import shutil
 import socket
 import sys
 import typing
@@ -16,12 +15,7 @@ from absl import flags
 
 from transformer_jax import config as configs
 from transformer_jax.data import vocabulary
-from transformer_jax.data.corpus import (
-  CARD,
-  check_settings,
-  read_card,
-  rename_if_changed,
-)
+from transformer_jax.data.corpus import CARD, Corpus, read_card, rename_if_changed
 from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import files
 from transformer_jax.machine.cli import Flags
@@ -105,7 +99,7 @@ class Run(NamedTuple):
           f"{path} ({own[:12]}) is not the run's vocabulary ({sums[name][:12]} in "
           f'{CARD}): put back the one of the corpus the run was trained on'
         )
-    return vocabulary.read(self.workdir)
+    return vocabulary.read(self.workdir, sums)
 
   def records(self) -> list[Record]:
     """Returns the records of metrics.jsonl; none before the first step."""
@@ -172,7 +166,7 @@ class Run(NamedTuple):
 
   @classmethod
   def open(
-    cls, workdir: pathlib.Path, config: ml_collections.ConfigDict, corpus: pathlib.Path
+    cls, workdir: pathlib.Path, config: ml_collections.ConfigDict, corpus: Corpus
   ) -> 'Run':
     """Creates the folder, or checks that it holds a run of this config and corpus.
 
@@ -182,15 +176,13 @@ class Run(NamedTuple):
     """
     run, settings = cls(workdir), configs.as_json(config)
     run.check_config(settings)
-    check_settings(corpus, config)
+    corpus.check_settings(config)
     run._check_checkpoints()
     if not run.is_started:
       workdir.mkdir(parents=True, exist_ok=True)
-      for name in vocabulary.FILES & read_card(corpus).sha256.keys():
-        shutil.copy(corpus / name, workdir / name)
-      shutil.copy(corpus / CARD, workdir / CARD)
+      corpus.copy_description(workdir)
     run.vocabularies()
-    run.check_corpus(corpus)
+    run._check_identity(corpus)
     files.write_json(workdir / 'config.json', settings)
     return run
 
@@ -242,22 +234,28 @@ class Run(NamedTuple):
         'another --workdir'
       )
 
-  def check_corpus(self, corpus: pathlib.Path) -> None:
-    """Raises UserError unless a folder holds the corpus that the run is trained on."""
-    if not (corpus / CARD).is_file():
+  def open_corpus(self, folder: pathlib.Path) -> Corpus:
+    """Returns the corpus that the run is trained on; raises UserError for another."""
+    if not (folder / CARD).is_file():
       remedy = 'Give --data_dir, or, to evaluate, files: --source and --references'
       if not exported_steps(self.checkpoints):
         remedy += (
           f'; or prepare it by scripts.train --workdir={self.workdir}, which makes no '
           'more steps if the run has all of them'
         )
-      raise UserError(f"{corpus}: the run's corpus is missing. {remedy}")
-    ours, theirs = (read_card(folder) for folder in (self.workdir, corpus))
+      raise UserError(f"{folder}: the run's corpus is missing. {remedy}")
+    corpus = Corpus.open(folder)
+    self._check_identity(corpus)
+    return corpus
+
+  def _check_identity(self, corpus: Corpus) -> None:
+    ours, theirs = read_card(self.workdir), corpus.card
     if ours.identity != theirs.identity:
       what = 'text' if ours.vocabulary == theirs.vocabulary else 'vocabulary'
       raise UserError(
-        f"{corpus} ({theirs.identity[:12]}) has another {what} than the run's corpus "
-        f'({ours.identity[:12]}): put that back (--data_dir), or give another --workdir'
+        f"{corpus.folder} ({theirs.identity[:12]}) has another {what} than the run's "
+        f'corpus ({ours.identity[:12]}): put that back (--data_dir), or give another '
+        '--workdir'
       )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from transformer_jax.data import batches
-from transformer_jax.data.corpus import Card, read_card
+from transformer_jax.data.corpus import Card, Corpus
 from transformer_jax.machine import cli, hosts, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
@@ -35,7 +35,7 @@ MeasureBleu = Callable[[PyTree], tuple[float, Sequence[tuple[str, str, str]]]]
 def train(
   config: ml_collections.ConfigDict,
   workdir: pathlib.Path,
-  corpus: pathlib.Path,
+  corpus: Corpus,
   interruption: Interruption | None = None,
   bleu: MeasureBleu | None = None,
 ) -> None:
@@ -44,7 +44,6 @@ def train(
   The first host alone reads and writes `workdir`.
 
   Args:
-    corpus: the folder of the prepared corpus.
     interruption: handles signals. None: they do what they do in any program.
     bleu: such as decoding.evaluate.DevBleu. None: it is not measured.
 
@@ -72,14 +71,14 @@ def train(
         cli.say(f'{workdir} has {steps}{end}: nothing to do')
       return
     log = stack.enter_context(Log(run, start, config.train_steps, enabled=first))
-    for line in (*_introduction(config, trainer, read_card(corpus), start), *changes):
+    for line in (*_introduction(config, trainer, corpus.card, start), *changes):
       log.say(line)
     writer = None
     if first:
       writer = stack.enter_context(_writer(config, run, log))
       again = 'To resume, give the same command again.'
       interruption.last_words = lambda: f'{again} {writer.newest()}'
-    dev = Perplexity(config, trainer.graph, *batches.read_split(corpus, 'dev'))
+    dev = Perplexity(config, trainer.graph, *corpus.split('dev'))
     for line in dev.warnings:
       log.say(line)
     if trains:
@@ -90,7 +89,7 @@ def train(
 
 
 def _open_run(
-  run: Run, config: ml_collections.ConfigDict, corpus: pathlib.Path
+  run: Run, config: ml_collections.ConfigDict, corpus: Corpus
 ) -> tuple[Trainer, TrainState, list[str]]:
   """Makes the model and opens the run's folder, or makes it.
 
@@ -100,8 +99,8 @@ def _open_run(
   first, changes = hosts.is_first_host(), []
   if first:
     print('making the model', file=sys.stderr, flush=True)
-  hosts.check_same(config.to_json_best_effort() + read_card(corpus).identity)
-  trainer = Trainer(config, corpus)
+  hosts.check_same(config.to_json_best_effort() + corpus.card.identity)
+  trainer = Trainer(config, corpus.split('train'))
   # Before Run.open() writes to the folder, which may be another model's.
   state = trainer.restore(run.checkpoints)
   if first:

@@ -64,11 +64,11 @@ class Trainer:
     pieces: the size of the target vocabulary.
   """
 
-  def __init__(self, config: ml_collections.ConfigDict, corpus: pathlib.Path):
+  def __init__(self, config: ml_collections.ConfigDict, train: batches.Split):
     self._config = config
     self.devices = Devices(config.slices)
     self._kernels = Kernels(config, self.devices.platform)
-    self.batches = batches.train_batches(config, corpus)
+    self.batches = batches.train_batches(config, train)
     self.graph, params = build.architecture(config)
     self.learning_rate = learning_rate(config)
     self.pieces = config.model.target_vocab_size or config.model.vocab_size
