@@ -89,19 +89,6 @@ def test_refused(command: str, message: str, tmp_path: pathlib.Path):
   assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize('name', SCRIPTS)
-def test_help(name: str, capsys):
-  """Names what the script does, its command, and every flag of its own."""
-  with pytest.raises(SystemExit) as end:
-    importlib.import_module(f'scripts.{name}').main([name, '--help'])
-  out, err = capsys.readouterr()
-  assert (end.value.code, err) == (0, '')
-  assert f'python -m scripts.{name}' in out
-  source = (ROOT / 'scripts' / f'{name}.py').read_text()
-  own = re.findall(r"= FLAGS\.\w+\(\s*'(\w+)'", source)
-  assert own and all(f'--{flag}:' in out or f'--[no]{flag}:' in out for flag in own)
-
-
 def test_scripts_are_functions_too(capsys, tmp_path):
   """A call leaves no flags to the next."""
   scripts = {name: importlib.import_module(f'scripts.{name}') for name in SCRIPTS}

@@ -60,10 +60,19 @@ def test_pictures_of_the_chosen_layers(tmp_path: pathlib.Path):
   ],
 )
 def test_panels_of_the_figures(heads, chosen, lines, squares):
-  """Of a head for all words, and of heads for a word, with a square for each weight."""
-  weights = np.full((H, 3, 3), 1 / 3)
+  """Of a head for all words, and of heads for a word, with a square for each weight.
+
+  The weights are the strengths of lines and squares.
+  """
+  weights = np.linspace(0.1, 0.9, H * 9).reshape(H, 3, 3)
   figure = pictures.draw_lines(weights, WORDS[:3], WORDS[:3], heads, chosen, '')
+  strengths = lambda parts: [part.get_alpha() for part in parts]
   assert [len(axes.lines) for axes in figure.axes] == lines
+  *_, last = figure.axes
+  shown = weights[heads] if chosen is None else weights[heads, chosen]
+  assert strengths(last.lines) == [*shown.flat]
+  if chosen is not None:
+    assert strengths(last.patches) == [*shown.flat]
   assert [len(axes.patches) for axes in figure.axes] == squares
 
 

@@ -20,7 +20,8 @@ interruption = signals.Interruption()
 interruption.last_words = lambda: 'The newest is 7.'
 def wait(seconds):
   print('ready', flush=True)
-  time.sleep(seconds)
+  # In steps: a signal that comes as sleep begins is handled when it ends.
+  for _ in range(100 * seconds): time.sleep(0.01)
 def main(argv):
   BODY
 cli.run(main)

@@ -130,9 +130,11 @@ def test_sizes_of_own_text(tmp_path: pathlib.Path):
     assert config.checkpoint_every_steps * 20 <= config.train_steps
     assert bool(config.patience) == (pairs < 20_000)
     assert (config.model.vocab_size == 400) == (pairs == 150)
+    if pairs < 1_000_000:  # the highest rate is that of 2,000 updates of warm-up
+      highest = config.rate_factor * config.warmup_steps**-0.5
+      assert highest == pytest.approx(2000**-0.5)
     if pairs == 100_000:
       assert (config.train_steps, config.warmup_steps) == (12_000, 2000)
-      assert config.rate_factor == 1
   assert config.model == base.get_config().model
   assert config.data.files.dev == ('drawn:1000',)
 

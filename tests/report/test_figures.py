@@ -3,6 +3,8 @@
 import re
 import xml.etree.ElementTree
 
+import pytest
+
 from toy.results import family
 from transformer_jax.report import comparison, figures
 from transformer_jax.report.page import Picture
@@ -16,28 +18,28 @@ def words(svg: str) -> list[str]:
   return [''.join(x.itertext()).strip() for x in texts]
 
 
-def pictured(runs: list[ScoredRun]) -> list[Picture]:
+def pictured(runs: list[ScoredRun]) -> tuple[list[Picture], comparison.Differences]:
   (group,), _ = comparison.group(runs)
   ours = comparison.differences(group, lambda *_: None)
-  return figures.rows_minus_base(group, ours, '')
+  return figures.rows_minus_base(group, ours, ''), ours
 
 
-def marks(svg: str, named: str) -> int:
-  """Returns how many markers have a colour."""
-  uses = re.findall(r'<use [^>]*style="fill: var\(--(\w+)\)', svg)
-  return uses.count(named)
-
-
-def test_table_3_is_pictured_with_a_point_for_each_run():
+def test_table_3_is_pictured():
   runs = family(('C1', 2, 7.2, 15.8))
-  perplexity, bleu = pictured(runs)
-  assert pictured(runs) == [perplexity, bleu]  # the same bytes
+  (perplexity, bleu), ours = pictured(runs)
+  assert pictured(runs)[0] == [perplexity, bleu]  # the same bytes
   assert perplexity.name == 'table3.perplexity' and bleu.name == 'table3.bleu'
-  for picture in (perplexity, bleu):
+  for picture, difference in zip((perplexity, bleu), ours['C1'], strict=True):
     labels = words(picture.svg)
     assert {'base', 'C1: N 1', 'E: positions learned', 'the paper'} <= {*labels}
-    # Three runs of base, two of C1 and their mean; 19 rows; one in the legend of each.
-    assert marks(picture.svg, 'blue') == 3 + 2 + 1 + 2
-    assert marks(picture.svg, 'vermilion') == 19 + 1
+    # C1's bar is its interval, in the scale of the points of its two seeds.
+    bar, _ = re.findall(r'<path d="M ([^"]*)" [^>]*stroke-opacity: 0.3', picture.svg)
+    left, y, _, right, _ = bar.split()
+    marks = re.findall(rf'x="([\d.]+)" y="{y}" style="fill: var\(--blue', picture.svg)
+    mean, *seeds = map(float, marks)
+    assert [float(left) + float(right), sum(seeds)] == pytest.approx([2 * mean] * 2)
+    scale = (seeds[1] - seeds[0]) / (difference.seeds[1] - difference.seeds[0])
+    half = (float(right) - float(left)) / 2
+    assert half == pytest.approx(scale * difference.margin, rel=1e-3)
   assert {'← better', 'worse →'} <= {*words(perplexity.svg)}
   assert {'← worse', 'better →'} <= {*words(bleu.svg)}

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
 import ml_collections
@@ -177,7 +177,11 @@ def run(jobs: Sequence[Job], together: int, interruption: Interruption) -> int:
 
   left = [job for job in jobs if not job.is_done()]
   with interruption.deferred(), ThreadPoolExecutor(together) as pool:
-    codes = {*pool.map(execute, left)} - {0}
+    futures = [pool.submit(execute, job) for job in left]
+    # A signal that comes as a wait without an end begins would not be handled.
+    while wait(futures, POLL).not_done:
+      pass
+    codes = {future.result() for future in futures} - {0}
     _say(f'{sum(job.is_done() for job in jobs)} of {len(jobs)} runs are done')
     interruption.last_words = lambda: 'The same command resumes them.'
     interruption.leave_if_requested()
