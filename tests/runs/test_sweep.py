@@ -31,7 +31,8 @@ WAITS = 'touch ready; timeout 300 sh -c "until [ -e ../%s/ready ]; do sleep 0.01
 
 def make_job(folder: pathlib.Path, name: str, train: str = ':', **config: int) -> Job:
   """Returns a job of shell commands, which write what they were called for."""
-  every = {'train_steps': STEPS, 'checkpoint_every_steps': STEPS, 'patience': 0}
+  every = {'train_steps': STEPS, 'checkpoint_every_steps': STEPS}
+  every |= {'patience': 0, 'best_by': 'perplexity'}
   run = Run(folder / 'runs' / name)
   score = run.translations('dev', STEPS, 1, 4, 0.6).with_suffix('.json')
   score.parent.mkdir(parents=True, exist_ok=True)
