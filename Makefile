@@ -19,7 +19,7 @@ with_uv = $(BIN)/uv pip install -q --python $(BIN)/python $(1) || { [ -z "$$UV_R
 # them. A worker that has run out takes tests of others.
 PARALLEL := -n auto --dist worksteal
 
-.PHONY: install dev quickstart evidence test test-all kernels check docs lock
+.PHONY: install dev quickstart evidence test test-all native kernels check docs lock
 
 install: $(VENV)/.installed.$(ACCELERATOR)
 
@@ -65,6 +65,11 @@ ABOUT_DEVICES := $(shell grep -rl 'mark\.devices' tests --include=test_*.py)
 test: $(VENV)/.installed.tests
 	$(QUICK) -m 'not slow and not torch and not devices' --durations=30
 	$(EIGHT) $(QUICK) -m 'devices and not slow' $(ABOUT_DEVICES)
+	@if test -e /dev/nvidia0 && ls -d $(VENV)/lib/*/site-packages/jax_plugins/xla_cuda* > /dev/null 2>&1; then $(MAKE) native; fi
+
+# Tests of the kernels on an NVIDIA GPU that is here; runs/gpu/tests.json has the results.
+native:
+	$(BIN)/python -m benchmarks.gpu --output=runs/gpu --only=tests
 
 # All tests of the default suite, the long ones, and those that compare with PyTorch.
 test-all: $(VENV)/.installed.torch

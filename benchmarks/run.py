@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 import ml_collections
 
-from benchmarks import decoding, rivals, training
+from benchmarks import decoding, rivals, training, tries
 from benchmarks.timing import OURS
 from transformer_jax.data import batches
 from transformer_jax.data.corpus import Corpus
@@ -46,6 +46,8 @@ class Options(NamedTuple):
     beams: beams to decode with.
     rivals: see rivals.load().
     kernels: whether training is also timed with kernels=plain, as program `plain`.
+    tries: names of tries.TRIES, with each of which training is also timed. Then the
+      start is not.
   """
 
   steps: int
@@ -57,6 +59,7 @@ class Options(NamedTuple):
   beams: list[int]
   rivals: list[str]
   kernels: bool
+  tries: list[str]
 
 
 def measure(what: str, config: Config, options: Options, folders: Folders) -> dict:
@@ -92,17 +95,20 @@ def _training(config: Config, options: Options, folders: Folders) -> dict:
       corpus = folder
       config = training.write_corpus(config, *options.rows, options.length, corpus)
     # Other processes; they come before this one occupies the devices.
-    start = training.time_start(config, corpus, folder)
+    start = None if options.tries else training.time_start(config, corpus, folder)
     jax.config.update('jax_compilation_cache_dir', str(folder / 'compiled'))
     platform.start(config.slices)
     if options.kernels and not training.has_kernels():
       raise UserError('--kernels: only NVIDIA GPUs have them')
     others = rivals.load(options.rivals, 'training', config)
+    train = batches.read_split(corpus, 'train')
     if options.kernels:
       plain = config.copy_and_resolve_references()
       plain.kernels = 'plain'
-      train = batches.read_split(corpus, 'train')
       others['plain'] = training.Ours(Trainer(plain, train))
+    for name in options.tries:
+      with tries.switched_on(name):
+        others[name] = training.Ours(Trainer(config, train))
     each = max(1, options.steps // options.repeats)
     result = training.measure(config, corpus, others, each, options.repeats)
   return result | {'start': start}
@@ -186,6 +192,8 @@ def _training_lines(result: Mapping) -> Iterator[str]:
     f'model FLOPs utilisation {result["model_flops_utilisation"]:.1%} of '
     f'{products["flops_per_second"] / 1e12:.3g} TFLOP/s ({products["dtype"]})'
   )
+  if start is None:
+    return
   cold, warm = start['cold'], start['warm']
   yield (
     f'{len(result["shapes"])} shapes compiled in {cold["compile_seconds"]:.1f} s, '

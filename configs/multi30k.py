@@ -39,6 +39,7 @@ def get_config(arg: str = 'en-de') -> ml_collections.ConfigDict:
     N=4, d_model=128, d_ff=256, h=4, d_k=32, d_v=32, P_drop=0.3, vocab_size=10000
   )
   config.tokens_per_batch = 7000
+  config.max_shapes = 12
   config.train_steps = 8000
   config.patience = 10  # epochs without a better dev perplexity end it
   config.warmup_steps = 2000

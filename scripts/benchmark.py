@@ -14,8 +14,10 @@ writes JSON to --output or to stdout.
 """
 
 from benchmarks import rivals, run
+from benchmarks.tries import TRIES
 from transformer_jax import config
 from transformer_jax.machine import cli, files
+from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.flags import config_flag, data_flags
 
 FLAGS = cli.Flags(__doc__)
@@ -41,6 +43,7 @@ BEAMS = FLAGS.list('beams', ['4', '1'], 'Beam sizes to decode with; 1 is greedy.
 KERNELS = FLAGS.bool(
   'kernels', False, 'Time training with --config.kernels=plain, too.'
 )
+TRY = FLAGS.list('try', [], f'Changes to time training with: {", ".join(TRIES)}.')
 RIVALS = FLAGS.list('rivals', [], f'Other programs: {", ".join(rivals.NEEDS)}.')
 OUTPUT = FLAGS.path('output', None, 'JSON file to write.')
 DATA = data_flags(FLAGS)
@@ -53,9 +56,12 @@ def main(argv: list[str]) -> None:
     if ROWS.value is None:
       FLAGS.refuse('batches of a corpus (--rows)', LENGTH)
   else:
-    FLAGS.refuse('--what=decoding', STEPS, KERNELS)
+    FLAGS.refuse('--what=decoding', STEPS, KERNELS, TRY)
     if TEXT.value is not None:
       FLAGS.refuse('--text', SENTENCES, LENGTH)
+  for name in TRY.value:
+    if name not in TRIES:
+      raise UserError(f'--try={name}: not one of {", ".join(TRIES)}')
   for beam in cli.integers(BEAMS):
     config.check(CONFIG.value.to_dict() | {'beam': beam})
   options = run.Options(
@@ -68,6 +74,7 @@ def main(argv: list[str]) -> None:
     beams=cli.integers(BEAMS),
     rivals=RIVALS.value,
     kernels=KERNELS.value,
+    tries=TRY.value,
   )
   if OUTPUT.value is not None:  # so that what is measured is not lost
     OUTPUT.value.parent.mkdir(parents=True, exist_ok=True)

@@ -241,7 +241,10 @@ class Config:
     8, TRAINING, 'Parts that a batch is cut into; the paper had 8 GPUs (5.2).'
   )
   max_shapes: Few = key(
-    12, TRAINING, 'Batch shapes to compile; fewer compile faster and pad more.'
+    24,
+    TRAINING,
+    'Batch shapes to compile; fewer compile faster and pad more.',
+    before=12,
   )
   model: Model = Model()
   epsilon_ls: BelowOne = key(0.1, TRAINING | CELL, 'Label smoothing (5.4).')
@@ -278,7 +281,8 @@ class Config:
   patience: FewOrNone = key(
     0,
     BOOKKEEPING,
-    'Stop after this many checkpoints without a better one; 0: never stop.',
+    'Stop after this many dev scores in a row without a better one (of BLEU with '
+    'best_by=bleu, else of perplexity); 0: never stop.',
   )
   init_from: InitFrom = InitFrom()
   # Search (6.1)

@@ -32,6 +32,7 @@ OPTIONS = run.Options(
   beams=[1],
   rivals=[],
   kernels=False,
+  tries=[],
 )
 
 

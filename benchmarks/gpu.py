@@ -1,0 +1,145 @@
+"""Measures on an NVIDIA GPU all that waits for one: about 8 minutes of an H200.
+
+  python -m benchmarks.gpu --output=DIR
+
+The most valuable comes first. Each measurement is a process, which writes DIR/NAME.json
+and a line of DIR/README.md as it ends. What is in DIR already is not measured again.
+--rehearse takes tiny models, on any device, to see that every command runs.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as xml
+from collections.abc import Callable
+
+from benchmarks import tries
+from transformer_jax.machine import cli, files
+from transformer_jax.runs.run import Run
+
+FLAGS = cli.Flags(__doc__)
+OUTPUT = FLAGS.path('output', None, 'Folder to write.', required=True)
+ONLY = FLAGS.list('only', [], 'Names of measurements; default: all.')
+REHEARSE = FLAGS.bool('rehearse', False, 'Measure tiny models, on any device.')
+ROOT = pathlib.Path(__file__).parents[1]
+RIVALS = 'huggingface.compiled,huggingface'
+TINY = {'N': 1, 'd_model': 64, 'd_ff': 64, 'h': 2, 'd_k': 32, 'd_v': 32}
+
+
+def model(sizes: dict[str, int]) -> list[str]:
+  return [f'--config.model.{name}={size}' for name, size in sizes.items()]
+
+
+def run(*command: str, platform: str | None = None) -> None:
+  """Runs `python -m COMMAND`; raises CalledProcessError if it fails."""
+  environment = os.environ | ({'JAX_PLATFORMS': platform} if platform else {})
+  python = [sys.executable, '-m', *command]
+  subprocess.run(python, cwd=ROOT, env=environment, check=True)
+
+
+def benchmark(output: pathlib.Path, config: str, *flags: str) -> str:
+  """Runs scripts.benchmark; returns each program's rate."""
+  size = ['--rows=784', '--length=32', '--steps=60', '--repeats=3']
+  if '--what=decoding' in flags:  # as much text as newstest2014, in batches of 32,768
+    size = ['--rows=1024', '--length=25', '--sentences=3003', '--beams=4']
+  if REHEARSE.value:
+    size = ['--rows=8', '--length=6', '--repeats=1', *model(TINY)]
+  named = f'--config=configs/{config}.py:en-de', f'--output={output}'
+  run('scripts.benchmark', *named, *size, *flags)
+  result = json.loads(output.read_bytes())
+  rates = [
+    f'{name} {column["target_tokens_per_second"]:,.0f}'
+    for timed in result.get('runs', [result])
+    for name, column in timed['columns'].items()
+  ]
+  if start := result.get('start'):
+    rates.append(f'{start["warm"]["peak_bytes"] / 1e9:.1f} GB')
+  return 'target tokens/s: ' + ', '.join(rates)
+
+
+def test(output: pathlib.Path) -> str:
+  """Runs the tests of kernels on the GPU; writes the outcome of each."""
+  report, platform = output.with_suffix('.xml'), 'cpu' if REHEARSE.value else 'cuda'
+  chosen = ['-k', 'cross_entropy and not any'] if REHEARSE.value else []
+  options = '-q', '-p', 'no:xdist', f'--junitxml={report}', *chosen
+  try:
+    run('pytest', 'tests/model/test_ops_gpu.py', *options, platform=platform)
+  except subprocess.CalledProcessError:
+    if not report.exists():
+      raise
+  cases = xml.parse(report).getroot().iter('testcase')
+  outcome = lambda case: next((child.tag for child in case), 'passed')
+  outcomes = {case.get('name'): outcome(case) for case in cases}
+  files.write_json(output, outcomes)
+  wrong = [name for name, how in outcomes.items() if how in ('failure', 'error')]
+  return f'{len(outcomes) - len(wrong)} of {len(outcomes)} passed {wrong or ""}'.strip()
+
+
+def losses(output: pathlib.Path) -> str:
+  """Trains base's model twice on the embedded corpus; writes both series of losses."""
+  sizes = {'N': 6, 'd_model': 512, 'd_ff': 2048, 'h': 8, 'd_k': 64, 'd_v': 64}
+  steps, tokens, every = (4, 200, 2) if REHEARSE.value else (200, 25000, 20)
+  result = {}
+  for kernels in 'auto', 'plain':
+    workdir = output.with_name(f'{output.stem}.{kernels}')
+    flags = [f'--config.train_steps={steps}', f'--config.tokens_per_batch={tokens}']
+    flags += [f'--config.log_every_steps={every}', f'--config.kernels={kernels}']
+    flags += [f'--config.checkpoint_every_steps={steps}', '--config.model.P_drop=0.1']
+    flags += model(TINY if REHEARSE.value else sizes)
+    data = f'--data_dir={output.parent / "data"}'
+    run(
+      'scripts.train',
+      '--config=configs/quickstart.py',
+      f'--workdir={workdir}',
+      data,
+      *flags,
+    )
+    records = [r for r in Run(workdir).records() if 'loss' in r]
+    result[kernels] = [[r['step'], r['loss']] for r in records]
+  files.write_json(output, result)
+  last = {kernels: series[-1][1] for kernels, series in result.items()}
+  return f'after {steps} updates {last["auto"]:.4f} with kernels, {last["plain"]:.4f}'
+
+
+def measurements() -> dict[str, Callable[[pathlib.Path], str]]:
+  """Returns what is measured, the most valuable first."""
+  kernels = [] if REHEARSE.value else ['--kernels']  # a CPU has none
+  every = f'--try={",".join(tries.TRIES)}'
+  return {
+    'base': lambda output: benchmark(output, 'base', *kernels),
+    'tests': test,
+    'losses': losses,
+    'base.tries': lambda output: benchmark(output, 'base', every),
+    'big': lambda output: benchmark(output, 'big', *kernels),
+    'decoding': lambda output: benchmark(output, 'base', '--what=decoding'),
+    'base.rivals': lambda output: benchmark(output, 'base', f'--rivals={RIVALS}'),
+    'big.tries': lambda output: benchmark(output, 'big', '--try=all'),
+  }
+
+
+def main(argv: list[str]) -> int:
+  """Returns the exit code: 1 if a measurement failed."""
+  FLAGS.parse(argv)
+  folder, failed = OUTPUT.value.absolute(), 0
+  folder.mkdir(parents=True, exist_ok=True)
+  for name, measure in measurements().items():
+    output = folder / f'{name}.json'
+    if output.exists() or (ONLY.value and name not in ONLY.value):
+      continue
+    begin = time.monotonic()
+    try:
+      said = measure(output)
+    except subprocess.CalledProcessError as error:
+      said, failed = f'failed: {error}', 1
+    line = f'- {name}, {time.monotonic() - begin:.0f} s: {said}'
+    print(line, flush=True)
+    with (folder / 'README.md').open('a') as readme:
+      readme.write(line + '\n')
+  return failed
+
+
+if __name__ == '__main__':
+  cli.run(main)
