@@ -1,10 +1,12 @@
-"""Writes a run's model for another program, or without Adam's state (docs/export.md).
+"""Writes a run's model for another program, a browser, or without Adam's state.
 
   python -m scripts.export --workdir=RUN --format=huggingface --output=FOLDER
   python -m scripts.export --workdir=RUN --format=run --dtype=bfloat16 --output=FOLDER
+  python -m scripts.export --workdir=RUN --format=page --output=page.html
 
 transformers.MarianMTModel and MarianTokenizer load the format huggingface,
-ctranslate2.Translator loads ctranslate2, and the commands of this project load run.
+ctranslate2.Translator loads ctranslate2, and the commands of this project load run. A
+page translates in a browser and shows where its heads look (docs/export.md).
 """
 
 import itertools
@@ -16,13 +18,16 @@ from transformer_jax.runs.run import checkpoint_flags
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.', required=True)
-FORMAT = FLAGS.enum('format', 'huggingface', [*export.LIBRARIES], 'Output format.')
-OUTPUT = FLAGS.path('output', None, 'Folder to create.', required=True)
+FORMAT = FLAGS.enum('format', 'huggingface', [*export.DTYPES], 'Output format.')
+OUTPUT = FLAGS.path(
+  'output', None, 'Folder to create; of a page, the file.', required=True
+)
 DTYPE = FLAGS.enum(
   'dtype',
-  'float32',
+  None,
   sorted({*itertools.chain(*export.DTYPES.values())}),
-  'Dtype of the weights: bfloat16 for run; float16 or int8 for ctranslate2.',
+  'Dtype of the weights: also bfloat16 for run, and float16 or int8 for ctranslate2; '
+  'bfloat16 for page. Default: float32 where it can be.',
 )
 AVERAGE, STEP = checkpoint_flags(FLAGS)
 

@@ -4,10 +4,10 @@
   python -m scripts.plot_attention --workdir=RUN --text='It is spilling.' \\
     --attention=encoder --layers=5 --heads=5,6 --word=It
 
-Writes attention.html, an interactive page, and pictures (SVG, PNG) of the layers and
-heads that the flags name. A line is a sentence, and may have its translation behind a
-tab. Otherwise beam search translates it. Pieces are merged to words, with weights
-summed over keys and averaged over queries.
+Writes an interactive page, and pictures (SVG, PNG) of the layers and heads that the
+flags name. A line is a sentence, and may have its translation behind a tab. Otherwise
+beam search translates it. Pieces are merged to words, with weights summed over keys and
+averaged over queries.
 """
 
 import pathlib
@@ -16,6 +16,7 @@ import sys
 import transformer_jax
 from transformer_jax.analysis.maps import KINDS, RunAttention
 from transformer_jax.decoding.translate import split_lines
+from transformer_jax.exchange import page
 from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.run import checkpoint_flags
@@ -23,7 +24,8 @@ from transformer_jax.runs.run import checkpoint_flags
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.', required=True)
 TEXT = FLAGS.multi_string('text', [], 'Sentence; default: the lines of stdin.')
-OUTPUT = FLAGS.path('output', None, 'Folder to write; default: attention/RUN.')
+OUTPUT = FLAGS.path('output', None, 'Folder of pictures; default: attention/RUN.')
+HTML = FLAGS.path('html', None, 'Page to write; default: attention.html in the folder.')
 KIND = FLAGS.enum('attention', 'encoder', [*KINDS], 'Attention to draw.')
 LAYERS = FLAGS.list('layers', [], 'Layers to draw, from 1; default: the last but one.')
 HEADS = FLAGS.list('heads', [], 'Heads to draw, from 1; default: all.')
@@ -36,8 +38,7 @@ def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   from transformer_jax.analysis import pictures  # here, since matplotlib is an extra
 
-  chosen = [cli.integers(f) if f.value else [] for f in (LAYERS, HEADS)]
-  view = pictures.View(KIND.value, *chosen, WORD.value)
+  layers, heads = (cli.integers(f) if f.value else [] for f in (LAYERS, HEADS))
   run = transformer_jax.load(WORKDIR.value, average=AVERAGE.value, step=STEP.value)
   text = '\n'.join(TEXT.value).encode() if TEXT.value else sys.stdin.buffer.read()
   lines = [line.partition('\t') for line in split_lines(text) if line.strip()]
@@ -46,8 +47,16 @@ def main(argv: list[str]) -> None:
   pairs = [(source, target if tab else None) for source, tab, target in lines]
   sentences, translations = zip(*pairs, strict=True)
   maps = RunAttention(run).maps(sentences, translations, merge=not PIECES.value)
+  choice = pictures.choose(maps, KIND.value, layers, heads, WORD.value)
   folder = OUTPUT.value or pathlib.Path('attention', WORKDIR.value.resolve().name)
-  for path in pictures.write(folder, maps, str(WORKDIR.value), view):
+  html = HTML.value or folder / 'attention.html'
+  stored = [{kind: of.of(kind) for kind in KINDS} for of in maps]
+  first = {'kind': choice.kind, 'layer': choice.layers[0], 'heads': choice.heads}
+  written = pictures.write(folder, maps, choice)
+  page.write_sentences(
+    html, stored, str(WORKDIR.value), first | {'word': choice.rows[0]}
+  )
+  for path in (html, *written):
     cli.say(path)
   for line in run.translator.warnings():
     print(line, file=sys.stderr)

@@ -142,6 +142,15 @@ def test_what_is_not_its_model(spoil, message: str, exported: pathlib.Path):
     _ = transformer_jax.load(exported).params
 
 
+def test_the_licence_of_a_published_model_stays(tmp_path: pathlib.Path):
+  export(PRETRAINED, 'huggingface', tmp_path / 'out', None, None, None)
+  head = (tmp_path / 'out/README.md').read_text().partition('\n---\n')[0]
+  assert 'license: cc-by-2.0-fr' in head
+  assert 'Tatoeba' in (tmp_path / 'out/LICENSE').read_text()
+  modes = {path.stat().st_mode & 0o777 for path in (tmp_path / 'out').iterdir()}
+  assert len(modes) == 1, 'each file can be read by the same people'
+
+
 @pytest.mark.slow
 def test_the_published_model_translates():
   """And it is small enough for a repository."""

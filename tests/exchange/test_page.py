@@ -1,22 +1,39 @@
-"""What the page's JavaScript computes is what the package computes."""
+"""The page computes what the package computes, and shows it."""
 
-import math
+import base64
+import importlib
+import json
 import pathlib
+import re
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
 
 import transformer_jax
-from toy import browser
-from transformer_jax.analysis.maps import RunAttention
+from toy import browser, untrained
+from transformer_jax.analysis.maps import KINDS, RunAttention
+from transformer_jax.analysis.survey import without_head
 from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.exchange import page
+from transformer_jax.exchange.export import export
+from transformer_jax.machine.errors import UserError
+from transformer_jax.runs.run import Run
 
 ROOT = pathlib.Path(__file__).parents[2]
-DEV = ROOT / 'tests/fixtures/tatoeba.dev.en'  # the first of the published model's dev
+PRETRAINED = ROOT / 'pretrained/tatoeba.en-de'
+DEV = ROOT / 'tests/fixtures/tatoeba.dev.en'  # the first 200 sentences of its dev
+
+
+@pytest.fixture(scope='module')
+def published(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  """Returns the page of the published model."""
+  path = tmp_path_factory.mktemp('published') / 'page.html'
+  export(PRETRAINED, 'page', path, None, None, None)
+  return path
 
 
 def rounded(workdir: pathlib.Path) -> LoadedRun:
@@ -27,31 +44,151 @@ def rounded(workdir: pathlib.Path) -> LoadedRun:
   return run
 
 
-def assert_equal(run: LoadedRun, lines: Sequence[str]) -> None:
+def compare(path: pathlib.Path, run: LoadedRun, lines: Sequence[str]) -> None:
   """Compares pieces, tokens, scores and the weights of all heads."""
-  model = page.model_of(run.params, run.config, run.vocabularies, math.inf)
-  theirs = browser.translate(model, lines)
+  theirs = browser.translate(path, lines)
   ours = [best for (best,) in run.hypotheses(lines, nbest=1)]
-  sources = run.source_ids(lines)
+  sources, names = run.source_ids(lines), [v.pieces() for v in run.vocabularies]
   for best, source, output in zip(ours, sources, theirs, strict=True):
-    assert (output['source'], output['tokens']) == (source, best.tokens)
-    assert output['text'] == best.text
+    assert output['source'] == [names[0][i] for i in source]
+    assert (output['tokens'], output['text']) == (best.tokens, best.text)
     assert output['score'] == pytest.approx(best.score, abs=1e-4)
-  pairs = [(output['source'], output['target']) for output in theirs]
-  weights = RunAttention(run).weights(pairs)
+  ends = [best.tokens if best.tokens[-1] == 1 else [*best.tokens, 1] for best in ours]
+  weights = RunAttention(run).weights([*zip(sources, ends, strict=True)])
   for of_pair, output in zip(weights, theirs, strict=True):
-    for expected, seen in zip(of_pair, output['weights'], strict=True):
-      np.testing.assert_allclose(seen, expected, atol=1e-3)
+    for kind, expected in zip(KINDS, of_pair, strict=True):
+      np.testing.assert_allclose(output['weights'][kind], expected, atol=1e-3)
 
 
-@pytest.mark.filterwarnings('ignore::UserWarning')  # what the package says of them
-def test_an_untrained_model(workdir: pathlib.Path):
-  assert_equal(rounded(workdir), ['one, two "five"', 'seven-up  six', 'one Ω'])
+@pytest.mark.filterwarnings('ignore::UserWarning')
+def test_an_untrained_model(workdir: pathlib.Path, tmp_path: pathlib.Path):
+  path = tmp_path / 'page.html'
+  export(workdir, 'page', path, None, None, None)
+  compare(path, rounded(workdir), ['one, two "five"', ' seven-up  six\u00a0', 'one Ω'])
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings('ignore:less probable than references')
-def test_the_published_model_on_200_sentences():
+def test_the_published_model(published: pathlib.Path):
+  assert published.stat().st_size < 8_000_000
   lines = DEV.read_text().splitlines()
   assert len(lines) == 200
-  assert_equal(rounded(ROOT / 'pretrained/tatoeba.en-de'), lines)
+  compare(published, rounded(PRETRAINED), lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {'model.positions': 'learned', 'model.max_positions': 64},
+    {'model.target_vocab_size': 40},
+    {'model.vocab_size': 320, 'data.byte_fallback': True, 'data.nfc': True},
+  ],
+)
+@pytest.mark.filterwarnings('ignore::UserWarning')
+def test_other_models(changes: dict, tmp_path: pathlib.Path):
+  """Learned positions, a vocabulary for each side, bytes."""
+  workdir, path = untrained.write(tmp_path, **changes), tmp_path / 'page.html'
+  export(workdir, 'page', path, None, None, None)
+  compare(path, rounded(workdir), ['one, two', 'six Ω \u00e9 e\u0301', 'ten'])
+
+
+@pytest.mark.slow
+def test_what_is_switched_off(published: pathlib.Path):
+  """A head without output is one whose rows of W^O are zero."""
+  run = rounded(PRETRAINED)
+  run.params = without_head(jax.tree.map(jnp.asarray, run.params), 'cross', 3, 4)
+  ((best,),) = run.hypotheses(['I saw you there.'], nbest=1)
+  (output,) = browser.translate(published, ['I saw you there.'], ['cross.3.4'])
+  assert output['tokens'] == best.tokens
+  assert output['score'] == pytest.approx(best.score, abs=1e-4)
+
+
+@pytest.mark.slow
+def test_the_page_in_a_browser(published: pathlib.Path, tmp_path: pathlib.Path):
+  text = lambda id: f'document.getElementById("{id}").textContent'
+  with browser.open_tab(tmp_path) as tab:
+    tab.open(published)
+    tab.wait_for(f'{text("translation")} === "Wo ist der nächste Bahnhof?"')
+    tab.evaluate('document.getElementById("text").select()')
+    tab.send('Input.insertText', text='Tom is <b>Ω</b>.')
+    tab.wait_for(f'{text("notices")}.includes("outside the vocabulary")')
+    tab.evaluate('document.getElementById("text").select()')
+    tab.send('Input.insertText', text='I saw you there.')
+    tab.wait_for(f'{text("translation")} === "Ich habe dich dort gesehen."')
+    assert (
+      text_of(tab, '#target span') == '▁Ich ▁habe ▁dich ▁dort ▁gesehen . </s>'.split()
+    )
+    assert text_of(tab, '#tree .best span:first-child')[-2:] == ['.', '</s>']
+    tab.click('#maps button:nth-child(9)')
+    assert tab.evaluate('chosen("layer") + " " + chosen("head")') == '1 0'
+    tab.click('#rows button:nth-child(4)')
+    assert tab.evaluate(text('told')).startswith('\u2068▁dort\u2069 \u2013 head 1: ')
+    tab.click('[value=positions]')
+    tab.wait_for(f'{text("trained")} === "As trained: Ich habe dich dort gesehen."')
+    assert tab.evaluate(text('translation')) != 'Ich habe dich dort gesehen.'
+    link = tab.evaluate('location.hash')
+    assert 'off=positions' in link and 'text=I+saw' in link
+    for width, scheme in ((1200, 'light'), (390, 'dark')):
+      shot = tmp_path / f'{width}.png'
+      tab.screenshot(shot, width, scheme)
+      assert shot.stat().st_size > 20_000
+      assert tab.evaluate('document.documentElement.scrollWidth') <= width
+    other = tab.evaluate(text('translation'))
+    tab.open(published, link)
+    tab.wait_for(f'{text("translation")} === {other!r}')
+    tab.evaluate('document.getElementById("text").select()')
+    tab.send('Input.insertText', text=' ')
+    tab.wait_for(f'{text("translation")} === ""')
+
+
+def text_of(tab: browser.Tab, selector: str) -> list[str]:
+  """Returns the text of all elements that a selector names."""
+  return tab.evaluate(
+    f'[...document.querySelectorAll("{selector}")].map(x => x.textContent)'
+  )
+
+
+def test_a_page_of_stored_sentences(tmp_path: pathlib.Path):
+  """It holds all weights and needs no network, whatever the words are."""
+  words, path = ['</script>', '<b>', '@PAGE@', '"שלום'], tmp_path / 'page.html'
+  rng = np.random.default_rng(0)
+  stored = {kind: (rng.uniform(size=(2, 3, 4, 4)), words, words) for kind in KINDS}
+  first = {'kind': 'cross', 'layer': 0, 'heads': [0, 1, 2], 'word': None}
+  page.write_sentences(path, [stored], 'run <x>', first)
+  text = path.read_text()
+  assert text.count('<script') == 4 and '<b>' not in text
+  assert not re.search(r'(src|href)="|@import|url\(|fetch|XMLHttp|import ', text)
+  (shown,) = json.loads(browser.scripts(path)['shown'])['sentences']
+  for kind, (weights, *_) in stored.items():
+    assert shown[kind]['rows'] == shown[kind]['columns'] == words
+    read = np.frombuffer(base64.b64decode(shown[kind]['weights']), np.uint8)
+    np.testing.assert_allclose(read.reshape(weights.shape) / 255, weights, atol=0.002)
+
+
+@pytest.mark.slow
+def test_stored_sentences_in_a_browser(workdir: pathlib.Path, tmp_path: pathlib.Path):
+  path = tmp_path / 'page.html'
+  script = importlib.import_module('scripts.plot_attention')
+  options = ['--text=one two\teins zwei', '--text=three\tdrei', '--word=two']
+  options += [f'--html={path}', f'--output={tmp_path / "out"}']
+  script.main(['plot_attention', f'--workdir={workdir}', *options])
+  with browser.open_tab(tmp_path) as tab:
+    tab.open(path)
+    assert text_of(tab, '#rows button') == ['one', 'two', '</s>']
+    assert text_of(tab, '#told')[0].startswith('\u2068two\u2069 \u2013 head 1: ')
+    tab.evaluate('(x => (x.value = 1, x.onchange()))(document.all.sentences)')
+    tab.click('[value=decoder]')
+    assert text_of(tab, '#columns span') == ['<s>', 'drei']
+
+
+def test_models_that_no_page_has(workdir: pathlib.Path):
+  for key, value, message in (
+    ('task', 'parsing', 'a page translates, and task=parsing: --format=run takes any'),
+    ('model.d_ff', 200_000, r'[\d,]+ parameters: a page has 30,000,000 at most'),
+  ):
+    config = Run(workdir).config()
+    with config.unlocked():
+      config.update_from_flattened_dict({key: value})
+    with pytest.raises(UserError, match=message):
+      page.check(config)

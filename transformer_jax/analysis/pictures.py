@@ -1,8 +1,6 @@
-"""Figures 3 to 5 of the paper, heat maps and a page to explore, for any weights."""
+"""Figures 3 to 5 of the paper, and heat maps, for any weights."""
 
-import base64
 import itertools
-import json
 import pathlib
 import re
 from collections.abc import Sequence
@@ -15,13 +13,11 @@ from matplotlib.figure import Figure
 
 from transformer_jax.analysis.maps import KINDS, Maps
 from transformer_jax.analysis.survey import Pruning, Survey
-from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 
 FAINTEST = 0.02  # weights below this are not drawn as lines
 SQUARE = 0.06  # the width of a square, as a fraction of the lines' width
 PLAIN = {'parse_math': False}  # a word may have dollars in it
-PAGE = pathlib.Path(__file__).with_name('page.html')  # with @DATA@ for the data
 # SVG files keep text as text, so that the viewer's own fonts draw it. These cover more
 # scripts, and the viewer can set text from right to left.
 SVG = {'svg.fonttype': 'none', 'svg.hashsalt': 'attention'}
@@ -191,84 +187,63 @@ def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
 # What scripts.plot_attention writes
 
 
-class View(NamedTuple):
-  """What to draw; numbers count from 1, as in the paper."""
+class Choice(NamedTuple):
+  """What to draw; numbers count from 0."""
 
   kind: str  # one of KINDS
-  layers: Sequence[int]  # empty: the last but one, as in the paper's figures
-  heads: Sequence[int]  # empty: all heads
-  word: str | None  # the word whose weights to draw; None: every word
+  layers: list[int]
+  heads: list[int]
+  rows: list[int | None]  # of each sentence, whose weights are drawn; None: of all
 
 
-def write(
-  folder: pathlib.Path, sentences: Sequence[Maps], about: str, view: View
-) -> list[pathlib.Path]:
-  """Writes attention.html, and draw_lines() and draw_maps() of each sentence and layer.
+def choose(
+  sentences: Sequence[Maps],
+  kind: str,
+  layers: Sequence[int],
+  heads: Sequence[int],
+  word: str | None,
+) -> Choice:
+  """Returns what to draw of sentences, by numbers that count from 1, as in the paper.
 
   Args:
-    about: the text below the page's title.
+    layers: none for the last but one, as in the paper's figures.
+    heads: none for all.
+    word: the word whose weights are drawn, where a sentence has it. None: every word.
 
   Raises:
     UserError: the model has no such layer or head, or no sentence has the word.
   """
-  layers, heads = _chosen(view, sentences[0].of(view.kind)[0].shape)
-  queries = [maps.of(view.kind)[1] for maps in sentences]
-  rows = [words.index(view.word) if view.word in words else None for words in queries]
-  if view.word is not None and rows == [None] * len(rows):
-    first = ' '.join(queries[0])
-    raise UserError(f'--word={view.word}: no sentence has it; the first has: {first}')
-  folder.mkdir(parents=True, exist_ok=True)
-  shown = {'kind': view.kind, 'layer': layers[0], 'heads': heads, 'word': rows[0]}
-  written = [_write_page(folder, sentences, {'about': about, **shown})]
-  for number, (maps, row) in enumerate(zip(sentences, rows, strict=True), 1):
-    weights, *words = maps.of(view.kind)
-    for layer in layers:
-      title = f'{KINDS[view.kind]} attention, layer {layer + 1} of {len(weights)}'
-      if len(heads) == 1:
-        title += f', head {heads[0] + 1}'
-      pictures = {
-        'lines': draw_lines(weights[layer], *words, heads, row, title),
-        'maps': draw_maps(weights[layer], *words, heads, title),
-      }
-      for name, figure in pictures.items():
-        path = folder / f'{number}.{view.kind}.layer-{layer + 1}.{name}'
-        written += save(figure, path)
-  return written
-
-
-def _write_page(
-  folder: pathlib.Path, sentences: Sequence[Maps], shown: dict
-) -> pathlib.Path:
-  """Writes attention.html, a page with all weights that needs no network.
-
-  Args:
-    shown: the text below the title, and what is shown at first: kind, layer and heads
-      (from 0), and the row of the first sentence that is chosen, or None.
-  """
-  N, H = sentences[0].encoder.shape[:2]
-  of_each = [{kind: _as_json(*maps.of(kind)) for kind in KINDS} for maps in sentences]
-  data = shown | {'kinds': KINDS, 'N': N, 'H': H, 'sentences': of_each}
-  # Escaped, so that no sentence can end the <script> element around the data.
-  text = json.dumps(data).replace('<', r'\u003c')
-  path = folder / 'attention.html'
-  files.write(path, PAGE.read_text(encoding='utf-8').replace('@DATA@', text))
-  return path
-
-
-def _as_json(weights: np.ndarray, rows: list[str], columns: list[str]) -> dict:
-  """Returns an object for JSON. Weights are bytes in base 64; 255 stands for 1."""
-  quantised = np.rint(255 * np.clip(weights, 0, 1)).astype(np.uint8)
-  text = base64.b64encode(quantised.tobytes()).decode()
-  return {'rows': rows, 'columns': columns, 'weights': text}
-
-
-def _chosen(view: View, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
-  """Returns the layers and heads to draw, from 0; `shape` is that of the weights."""
-  N, H = shape[:2]
-  layers = [*view.layers] or [max(N - 1, 1)]
-  heads = [*view.heads] or [*range(1, H + 1)]
+  N, H = sentences[0].of(kind)[0].shape[:2]
+  layers, heads = [*layers] or [max(N - 1, 1)], [*heads] or [*range(1, H + 1)]
   for name, numbers, count in (('layers', layers, N), ('heads', heads, H)):
     for number in numbers:
       if not 1 <= number <= count:
         raise UserError(f'--{name}={number}: the model has {name} 1 to {count}')
-  return [n - 1 for n in layers], [n - 1 for n in heads]
+  queries = [maps.of(kind)[1] for maps in sentences]
+  rows = [words.index(word) if word in words else None for words in queries]
+  if word is not None and rows == [None] * len(rows):
+    first = ' '.join(queries[0])
+    raise UserError(f'--word={word}: no sentence has it; the first has: {first}')
+  return Choice(kind, [n - 1 for n in layers], [n - 1 for n in heads], rows)
+
+
+def write(
+  folder: pathlib.Path, sentences: Sequence[Maps], choice: Choice
+) -> list[pathlib.Path]:
+  """Writes draw_lines() and draw_maps() of each sentence and layer; returns files."""
+  folder.mkdir(parents=True, exist_ok=True)
+  written = []
+  for number, (maps, row) in enumerate(zip(sentences, choice.rows, strict=True), 1):
+    weights, *words = maps.of(choice.kind)
+    for layer in choice.layers:
+      title = f'{KINDS[choice.kind]} attention, layer {layer + 1} of {len(weights)}'
+      if len(choice.heads) == 1:
+        title += f', head {choice.heads[0] + 1}'
+      pictures = {
+        'lines': draw_lines(weights[layer], *words, choice.heads, row, title),
+        'maps': draw_maps(weights[layer], *words, choice.heads, title),
+      }
+      for name, figure in pictures.items():
+        path = folder / f'{number}.{choice.kind}.layer-{layer + 1}.{name}'
+        written += save(figure, path)
+  return written

@@ -1,7 +1,6 @@
 """A run's model, which translates and scores; the scripts and siblings share it."""
 
 import functools
-import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -103,9 +102,7 @@ class LoadedRun:
   @functools.cached_property
   def translator(self) -> Translator:
     """Returns the beam search, which puts its own parameters on the devices."""
-    measured = (record.get('dev_perplexity') for record in self.run.records())
-    dev = [perplexity for perplexity in measured if perplexity]
-    nats = math.log(dev[-1]) if dev else math.inf
+    nats = self.run.dev_nats()
     return Translator(self.config, self.output, self.vocabularies, self.params, nats)
 
   def translate(self, sentences: Sequence[str]) -> list[str]:

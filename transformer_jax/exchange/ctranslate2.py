@@ -20,6 +20,8 @@ from transformer_jax.exchange.huggingface import Arrays
 from transformer_jax.model.ops import NORM_EPSILON
 
 LOADING = """\
+    pip install ctranslate2 sentencepiece
+
 ```python
 import ctranslate2, sentencepiece
 

@@ -1,29 +1,35 @@
-"""From a run to a folder for another program, with a page that describes the model."""
+"""From a run to a folder for another program, or to a page that translates."""
 
 import contextlib
 import pathlib
+import re
 import shutil
 from collections.abc import Iterator
 
 from jaxtyping import PyTree
 
 from transformer_jax.data.corpus import CARD
-from transformer_jax.exchange import huggingface
+from transformer_jax.exchange import huggingface, page
 from transformer_jax.machine import files, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build, flops
 from transformer_jax.runs.run import Run, chosen_steps
 from transformer_jax.training import checkpoint
 
-# Hugging Face's name of the library that loads a format, and the weights it can have.
-LIBRARIES = {'run': 'jax', 'huggingface': 'transformers', 'ctranslate2': 'ctranslate2'}
+# The dtypes that a format's weights can have; the first is the default.
 DTYPES = {
   'run': ('float32', 'bfloat16'),
   'huggingface': ('float32',),
   'ctranslate2': ('float32', 'float16', 'int8'),
+  'page': ('bfloat16',),
 }
+# Hugging Face's name of the library that loads a format.
+_LIBRARIES = {'run': 'jax', 'huggingface': 'transformers', 'ctranslate2': 'ctranslate2'}
 
+PAGE = 'page.html'
 _LOADING = """\
+In a checkout of Transformer-JAX, after `make install`:
+
     echo 'A sentence.' | python -m scripts.translate --workdir=FOLDER
 
 ```python
@@ -43,15 +49,15 @@ def export(
   workdir: pathlib.Path,
   format: str,
   output: pathlib.Path,
-  dtype: str,
+  dtype: str | None,
   average: int | None,
   step: int | str | None,
 ) -> str:
-  """Writes a run's model to a new folder, whole or not at all.
+  """Writes a run's model to a new folder, or to a page, whole or not at all.
 
   Args:
-    format: one of LIBRARIES.
-    dtype: of the weights; one of DTYPES[format].
+    format: one of DTYPES.
+    dtype: of the weights; one of DTYPES[format]. None: its first.
     average, step: the checkpoints, as transformer_jax.load() takes them.
 
   Returns:
@@ -63,20 +69,29 @@ def export(
   """
   run = Run(workdir)
   config = run.config()
+  dtype = dtype or DTYPES[format][0]
   if dtype not in (dtypes := DTYPES[format]):
     raise UserError(f'--dtype={dtype}: --format={format} takes {", ".join(dtypes)}')
-  if format != 'run':
+  if format == 'page':
+    page.check(config)
+  elif format != 'run':
     huggingface.check(config.model)
   if format == 'ctranslate2':
     from transformer_jax.exchange import ctranslate2  # whose package is an extra
   spm = [vocabulary.path for vocabulary in run.vocabularies()]
-  with _new_folder(output) as folder:
+  license = workdir / 'LICENSE'
+  rights = license.read_text('utf-8') if license.is_file() else ''
+  with _new(output, PAGE if format == 'page' else '') as folder:
     choose = lambda: chosen_steps(run, config, average, step)
     steps = choose()
     platform.start(config.slices)
     _, shapes = build.architecture(config)
     how = run.checkpoints, steps, choose, shapes
     steps, params = checkpoint.average_kept(*how)
+    if format == 'page':
+      about = _about(run, steps).replace('`', '')
+      page.write_model(folder / PAGE, params, run, about, rights)
+      return f'{output}: open it in a browser'
     if format == 'huggingface':
       huggingface.write(params, config, spm, folder)
       loading = huggingface.LOADING
@@ -86,8 +101,10 @@ def export(
     else:
       _write_run(run, steps, params, dtype, folder)
       loading = _LOADING
-    lines = _page(run, steps, LIBRARIES[format], loading)
+    lines = _readme(run, steps, _LIBRARIES[format], loading)
     files.write(folder / 'README.md', '\n'.join(lines) + '\n')
+    if rights:
+      files.write(folder / license.name, rights)
   return f'{output}: {format}, {dtype}, of steps {steps} of {workdir}'
 
 
@@ -105,8 +122,10 @@ def _write_run(
 
 
 @contextlib.contextmanager
-def _new_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
+def _new(path: pathlib.Path, name: str) -> Iterator[pathlib.Path]:
   """Yields a folder to write into, and renames it to `path` when the block ends.
+
+  With a `name`, `path` becomes the folder's file of that name.
 
   If the block raises, the folder is deleted. A killed process leaves PATH.partial,
   which the next call replaces.
@@ -122,12 +141,25 @@ def _new_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
   try:
     with files.with_filename(path):
       yield partial
-    partial.rename(path)
+    (partial / name).rename(path)
   finally:
     shutil.rmtree(partial, ignore_errors=True)
 
 
-def _page(run: Run, steps: list[int], library: str, loading: str) -> Iterator[str]:
+def _about(run: Run, steps: list[int]) -> str:
+  """Returns a sentence on the model."""
+  config = run.config()
+  which = f'step {steps[0]:,}'
+  if len(steps) > 1:
+    which = f'the average of {len(steps)} checkpoints, steps {steps[0]:,}'
+    which += f' to {steps[-1]:,}'
+  return (
+    'A Transformer (Vaswani et al. 2017), trained by Transformer-JAX on '
+    f'`{config.data.name}`: {flops.parameters(config.model):,} parameters, {which}.'
+  )
+
+
+def _readme(run: Run, steps: list[int], library: str, loading: str) -> Iterator[str]:
   """Yields the lines of README.md, with the head that Hugging Face reads.
 
   Args:
@@ -136,19 +168,15 @@ def _page(run: Run, steps: list[int], library: str, loading: str) -> Iterator[st
   config = run.config()
   source, target = config.data.source_language, config.data.target_language
   loading = loading.format(beam=config.beam, alpha=config.alpha)
+  own = run.workdir / 'README.md'  # of a published model
+  head = own.read_text('utf-8').partition('\n---\n')[0] if own.is_file() else ''
   yield from ('---', 'language:', f'- {source}')
   if config.task == 'translation':  # a tree is of no language
     yield from (f'- {target}', 'pipeline_tag: translation')
+  yield from re.findall('^license: .*', head, re.M)
   yield from (f'library_name: {library}', '---', '')
   yield from (f'# {run.workdir.resolve().name}: {source} to {target}', '')
-  which = f'step {steps[0]:,}'
-  if len(steps) > 1:
-    which = f'the average of {len(steps)} checkpoints, steps {steps[0]:,}'
-    which += f' to {steps[-1]:,}'
-  yield (
-    'A Transformer (Vaswani et al. 2017), trained by Transformer-JAX on '
-    f'`{config.data.name}`: {flops.parameters(config.model):,} parameters, {which}.'
-  )
+  yield _about(run, steps)
   if config.data.tokenized:
     yield 'Its text is tokenised, source and target.'
   yield from ('', loading)

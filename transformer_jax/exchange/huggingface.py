@@ -23,7 +23,7 @@ import jax
 import ml_collections
 import numpy as np
 from jaxtyping import PyTree
-from safetensors.numpy import save_file
+from safetensors import numpy as safetensors
 
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from transformer_jax.machine.errors import UserError
@@ -56,6 +56,8 @@ IDS = {
 }
 
 LOADING = """\
+    pip install transformers torch sentencepiece sacremoses
+
 ```python
 from transformers import MarianMTModel, MarianTokenizer
 
@@ -81,7 +83,9 @@ def write(
     spm: the SentencePiece models of source and target, with the same pieces.
   """
   arrays = scale_norm_inputs(to_marian(params), config.model.N)
-  save_file(arrays, folder / 'model.safetensors', metadata={'format': 'pt'})
+  # save_file() would write a file that others cannot read.
+  content = safetensors.save(arrays, metadata={'format': 'pt'})
+  (folder / 'model.safetensors').write_bytes(content)
   for path, name in zip(spm, SPM, strict=True):
     shutil.copyfile(path, folder / name)
   pieces = Vocabulary(spm[1]).pieces()

@@ -8,7 +8,7 @@
 // Float32Array, row after row. T positions, D d_model, I inputs, O outputs.
 
 const [PAD, EOS, BOS, UNK] = [0, 1, 2, 3];
-const AS_TRAINED = {mask: true, positions: true, scale: true, off: ''};
+const MOST_SHOWN = 128;  // pieces of a sentence whose attention is shown, as in Python
 
 // Returns a page's model. Its parameters are bfloat16 in base64, `tree` has their spans.
 function load(json) {
@@ -23,12 +23,11 @@ function load(json) {
   return {...model, parameters: view(model.tree), source, target};
 }
 
-// 5.1 Vocabulary: SentencePiece's byte pairs or unigrams, or whole words
+// 5.1 Vocabulary: byte pairs, as SentencePiece merges them
 class Vocabulary {
-  constructor({type, pieces, scores, bytes, nfc}) {
-    Object.assign(this, {type, pieces, scores, bytes, nfc});  // bytes: the id of byte 0
+  constructor({pieces, scores, bytes, nfc}) {
+    Object.assign(this, {pieces, scores, bytes, nfc});  // bytes: the id of byte 0
     this.ids = new Map(pieces.map((piece, id) => [piece, id]).slice(UNK + 1));
-    this.longest = Math.max(...pieces.map(piece => piece.length));
   }
 
   // Returns a text's ids, without EOS.
@@ -36,16 +35,11 @@ class Vocabulary {
     text = text.replaceAll('\0', ' ').replace(/^[\s\x1c-\x1f\x85]+|[\s\x1c-\x1f\x85]+$/g, '');
     if (this.nfc) text = text.normalize('NFC');
     const words = text.split(' ').filter(Boolean).map(word => '▁' + word);
-    if (this.type === 'word') return words.map(word => this.ids.get(word) ?? UNK);
     const characters = [...words.join('')];
-    const parts = this.type === 'bpe' ? this.merge(characters) : this.viterbi(characters);
-    return parts.flatMap(part => this.ids.get(part) ?? this.spell(part))
+    const spell = part => this.bytes === null ? UNK
+      : [...new TextEncoder().encode(part)].map(byte => this.bytes + byte);
+    return this.merge(characters).flatMap(part => this.ids.get(part) ?? spell(part))
       .filter((id, i, ids) => id !== UNK || ids[i - 1] !== UNK);  // a run has one UNK
-  }
-
-  spell(part) {
-    if (this.bytes === null) return UNK;
-    return [...new TextEncoder().encode(part)].map(byte => this.bytes + byte);
   }
 
   // Returns characters merged to pieces: of all pairs, always the one learned first.
@@ -64,24 +58,6 @@ class Vocabulary {
     }
   }
 
-  // Returns the pieces whose scores (log P) have the largest sum.
-  viterbi(characters) {
-    const unknown = Math.min(...this.scores.slice(UNK + 1)) - 10;
-    const best = [{score: 0, parts: []}];  // of the first characters of the text
-    characters.forEach((_, start) => {
-      for (let end = start + 1, part = ''; end <= characters.length; end++) {
-        part += characters[end - 1];
-        if (part.length > this.longest && end > start + 1) break;
-        const own = this.scores[this.ids.get(part)] ?? (end > start + 1 ? NaN : unknown);
-        const score = best[start].score + own;
-        if (score > (best[end]?.score ?? -Infinity)) best[end] = {score, part, start};
-      }
-    });
-    const parts = [];
-    for (let end = characters.length; end > 0; end = best[end].start) parts.unshift(best[end].part);
-    return parts;
-  }
-
   // Returns the text of ids up to EOS.
   decode(ids) {
     const bytes = ids.filter(id => id !== EOS).flatMap(id => {
@@ -90,8 +66,7 @@ class Vocabulary {
       return [...new TextEncoder().encode(id === UNK ? ' \u2047 ' : this.pieces[id])];
     });
     const text = new TextDecoder().decode(Uint8Array.from(bytes));
-    return this.type === 'word' ? text.replaceAll('▁', ' ').trim().replace(/ +/g, ' ')
-      : text.replace(/^▁+/, '').replaceAll('▁', ' ');
+    return text.replace(/^▁+/, '').replaceAll('▁', ' ');
   }
 }
 
@@ -100,13 +75,9 @@ function linear(x, W, b) {
   return x.map(row => {
     const I = row.length, product = new Float32Array(W.length / I);
     for (let o = 0, n = 0; o < product.length; o++) {
-      let s = b ? b[o] : 0, t = 0, u = 0, v = 0, i = 0;
-      for (; i + 3 < I; i += 4, n += 4) {  // four sums at a time: a processor waits less
-        s += row[i] * W[n], t += row[i + 1] * W[n + 1];
-        u += row[i + 2] * W[n + 2], v += row[i + 3] * W[n + 3];
-      }
-      for (; i < I; i++) s += row[i] * W[n++];
-      product[o] = s + t + u + v;
+      let total = b ? b[o] : 0;
+      for (let i = 0; i < I; i++) total += row[i] * W[n++];
+      product[o] = total;
     }
     return product;
   });
@@ -114,12 +85,18 @@ function linear(x, W, b) {
 
 const sum = numbers => numbers.reduce((total, number) => total + number, 0);
 
+function softmax(scores) {
+  const max = Math.max(...scores), exp = scores.map(score => Math.exp(score - max));
+  const total = sum(exp);
+  return exp.map(e => e / total);
+}
+
 class Transformer {
-  // `switches` are AS_TRAINED or others; `off` names a layer ('encoder.2', from 0) or a
-  // head ('cross.2.5'). Each attention adds its rows to `weights`.
-  constructor(model, switches) {
-    Object.assign(this, model.parameters, {sizes: model.sizes, switches});
-    this.weights = {encoder: [], decoder: [], cross: []};
+  // `off` names what is left out: 'mask', 'positions', 'scale', a layer ('encoder.2', from
+  // 0) or a head ('cross.2.5'). All attentions append their weights to `weights`, if any.
+  constructor(model, off, weights) {
+    Object.assign(this, model.parameters, {sizes: model.sizes, weights});
+    this.isOff = name => off.includes(name);
   }
 
   // 3.4 Embeddings, 3.5 Positional encoding
@@ -132,13 +109,13 @@ class Transformer {
       return j % 2 ? Math.cos(angle) : Math.sin(angle);
     };
     return ids.map((id, t) => table.slice(id * D, (id + 1) * D).map((value, j) =>
-      value * D ** 0.5 + (this.switches.positions ? encoding(first + t, j) : 0)));
+      value * D ** 0.5 + (this.isOff('positions') ? 0 : encoding(first + t, j))));
   }
 
   // 3.2 Attention: MultiHead(x, memory, memory). Row t sees the first visible(t) keys.
   attention(kind, n, p, x, memory, visible) {
     const {h, d_k, d_v} = this.sizes;
-    const scale = this.switches.scale ? d_k ** -0.5 : 1;
+    const scale = this.isOff('scale') ? 1 : d_k ** -0.5;
     const q = linear(x, p.query), heads = x.map(() => new Float32Array(h * d_v));
     for (let head = 0; head < h; head++) {
       for (let t = 0; t < x.length; t++) {
@@ -146,11 +123,10 @@ class Transformer {
         for (let m = 0; m < scores.length; m++)
           for (let i = head * d_k; i < (head + 1) * d_k; i++)
             scores[m] += scale * q[t][i] * memory.k[m][i];
-        const max = Math.max(...scores), exp = scores.map(score => Math.exp(score - max));
-        const total = sum(exp), weights = new Float32Array(memory.k.length);
-        weights.set(exp.map(e => e / total));  // equation 1
-        this.weights[kind].push(weights);
-        if (this.switches.off === `${kind}.${n}.${head}`) continue;
+        const weights = new Float32Array(memory.k.length);
+        weights.set(softmax(scores));
+        this.weights?.[kind].push(...weights);
+        if (this.isOff(`${kind}.${n}.${head}`)) continue;
         for (let m = 0; m < scores.length; m++)
           for (let i = head * d_v; i < (head + 1) * d_v; i++)
             heads[t][i] += weights[m] * memory.v[m][i];
@@ -181,13 +157,14 @@ class Transformer {
 
   // Returns the output of layer n of a stack. A decoder's layer also takes `source`.
   layer(stack, n, p, x, own, visible, source) {
-    if (this.switches.off === `${stack}.${n}`) return x;
-    x = this.addAndNorm(p.attention_norm, x, this.attention(stack, n, p.attention, x, own, visible));
+    let y = this.attention(stack, n, p.attention, x, own, visible);
+    y = this.addAndNorm(p.attention_norm, x, y);
     if (source) {
-      const all = () => source.k.length;
-      x = this.addAndNorm(p.cross_norm, x, this.attention('cross', n, p.cross, x, source, all));
+      const z = this.attention('cross', n, p.cross, y, source, () => source.k.length);
+      y = this.addAndNorm(p.cross_norm, y, z);
     }
-    return this.addAndNorm(p.feed_forward_norm, x, this.feedForward(p.feed_forward, x));
+    y = this.addAndNorm(p.feed_forward_norm, y, this.feedForward(p.feed_forward, y));
+    return this.isOff(`${stack}.${n}`) ? x : y;
   }
 
   // Returns, for each layer of the decoder, keys and values of the encoder's output.
@@ -203,7 +180,7 @@ class Transformer {
   // values; `cache` has those of the positions before.
   decode(ids, source, cache = []) {
     const first = cache[0]?.k.length ?? 0, next = [];
-    const visible = t => first + (this.switches.mask ? t + 1 : ids.length);
+    const visible = t => first + (this.isOff('mask') ? ids.length : t + 1);
     let x = this.embed('target', ids, first);
     Object.values(this.decoder).forEach((p, n) => {
       next.push(this.memory(p.attention, x, cache[n]));
@@ -215,84 +192,97 @@ class Transformer {
 
 // 6.1 Beam search
 
-// Returns the `count` tokens with the largest logits, best first, each with its log P.
+// Returns the tokens with the `count` largest logits, best first, each with its log P.
 function topTokens(logits, count) {
-  const best = [];
-  logits.forEach((logit, token) => {
-    if (token === PAD || token === BOS || !(logit > (logits[best[count - 1]] ?? -Infinity))) return;
-    let place = best.length;
-    while (place > 0 && logits[best[place - 1]] < logit) place--;
-    best.splice(place, 0, token);
-    best.length = Math.min(best.length, count);
-  });
-  const max = Math.max(logits[best[0]], logits[PAD], logits[BOS]);
+  const sorted = logits.slice().sort(), max = sorted.at(-1);
+  const least = sorted.at(-count - 2) ?? -Infinity;  // two more: PAD and BOS are left out
   const normalizer = max + Math.log(sum(logits.map(z => Math.exp(z - max))));
-  return best.map(token => [token, logits[token] - normalizer]);
+  return [...logits.keys()].filter(token => token !== PAD && token !== BOS && logits[token] >= least)
+    .sort((a, b) => logits[b] - logits[a]).map(token => [token, logits[token] - normalizer]);
 }
 
 // Yields progress from 0 to 1; returns the best hypothesis, and each step's candidates.
 // The score is log P(Y) / ((5 + |Y|) / 6)^alpha.
 function* search(transformer, ids, limit, beam, alpha) {
   const penalty = length => ((5 + length) / 6) ** alpha, steps = [];
-  const source = transformer.encode(ids), {mask} = transformer.switches;
-  let live = [{tokens: [], log_p: 0}], best = {score: -Infinity, tokens: []};
+  const source = transformer.encode(ids), isCausal = !transformer.isOff('mask');
+  let live = [{tokens: [], log_p: 0}], best = {tokens: [], score: -Infinity};
   for (let length = 1; length <= limit; length++) {
     yield length / limit;
-    const candidates = live.flatMap(({tokens, log_p, cache, index}) => {
-      const input = [BOS, ...tokens];
+    const candidates = live.flatMap(from => {
+      const input = [BOS, ...from.tokens];
       // Without the mask earlier positions see the newest too: all are computed anew.
-      const [logits, next] = mask ? transformer.decode(input.slice(-1), source, cache)
+      const [logits, cache] = isCausal ? transformer.decode(input.slice(-1), source, from.cache)
         : transformer.decode(input, source);
-      return topTokens(logits, 2 * beam).map(([token, of_token]) => ({
-        tokens: [...tokens, token], log_p: log_p + of_token, cache: next,
-        shown: {token, parent: index, p: Math.exp(of_token), log_p: log_p + of_token}}));
+      return topTokens(logits, 2 * beam).map(([token, of_token]) => {
+        const log_p = from.log_p + of_token, p = Math.exp(of_token);
+        return {tokens: [...from.tokens, token], log_p, cache, shown: {token, p, log_p, from: from.shown}};
+      });
     }).sort((a, b) => b.log_p - a.log_p).slice(0, beam > 1 ? 2 * beam : 1);
     live = [];
-    candidates.forEach((candidate, index) => {
-      const {shown, tokens, log_p} = candidate;
-      if (shown.token !== EOS) {
-        shown.kept = live.length < beam;
-        if (shown.kept) live.push({...candidate, index});
-      } else {
-        shown.score = log_p / penalty(length);
-        if (shown.score > best.score) best = {score: shown.score, tokens, log_p, finished: true};
-      }
+    candidates.forEach((candidate, rank) => {
+      const {shown, log_p} = candidate;
+      shown.rank = rank;
+      shown.kept = shown.token !== EOS && live.length < beam;
+      if (shown.kept) live.push(candidate);
+      if (shown.token !== EOS) return;
+      shown.score = log_p / penalty(length);
+      if (shown.score > best.score) best = {...candidate, score: shown.score, finished: true};
     });
     steps.push(candidates.map(({shown}) => shown));
-    // No live hypothesis can reach a better score than this.
+    // No live hypothesis can end with a better score than this.
     const reachable = live[0]?.log_p / Math.max(penalty(length + 1), penalty(limit));
     if (!live.length || best.score >= reachable) break;
   }
-  if (!best.finished && live.length) {
-    const {tokens, log_p} = live[0];
-    best = {tokens, log_p, score: log_p / penalty(limit)};
-  }
+  if (!best.finished && live.length) best = {...live[0], score: live[0].log_p / penalty(limit)};
   return {best, steps};
 }
 
-// Yields progress; returns the translation, its notices, and the weights of all heads.
-function* translate(model, text, {switches = AS_TRAINED, beam = model.beam, alpha = model.alpha} = {}) {
-  const ids = model.source.encode(text), {longest} = model, notices = [];
-  const bytes = model.source.bytes ?? Infinity;
-  if (ids.some(id => id === UNK || id >= bytes && id < bytes + 256))
+// Yields progress; returns a translation, what was searched, and the weights of all heads.
+function* translate(model, text, {off, beam, alpha}) {
+  const ids = model.source.encode(text), {longest, source: {bytes}} = model, notices = [];
+  if (ids.some(id => id === UNK || bytes !== null && id >= bytes && id < bytes + 256))
     notices.push('characters outside the vocabulary');
   if (ids.length >= longest) notices.push(`cut to the ${longest - 1} pieces that fit`);
-  if (!ids.length) return {text: '', source: [], target: [], score: 0, steps: [], notices};
+  if (!ids.length) return {text: '', notices};
   const source = [...ids.slice(0, longest - 1), EOS];
   const limit = Math.min(source.length + model.extra_length, model.max_positions ?? Infinity);
-  const {best, steps} = yield* search(new Transformer(model, switches), source, limit, beam, alpha);
-  if (!best.tokens.length) throw Error('no translation has a finite score: training has diverged');
+  const {best, steps} = yield* search(new Transformer(model, off), source, limit, beam, alpha);
+  if (!best.tokens.length) throw Error('no translation has a finite score');
   if (!best.finished) notices.push('cut at the length limit, without an end');
   if (-best.log_p > (model.nats ?? Infinity) * best.tokens.length)
     notices.push(`less probable than references of dev; is the text in ${model.language}, ` +
       'and like the text of training?');
-  const target = best.finished ? best.tokens : [...best.tokens, EOS];
-  return {text: model.target.decode(best.tokens), source, target, steps, notices, ...best};
+  const names = (vocabulary, ids) => ids.map(id => vocabulary.pieces[id]);
+  for (const shown of steps.flat()) shown.piece = model.target.pieces[shown.token];
+  const {tokens, score, log_p, shown: end} = best, target = best.finished ? tokens : [...tokens, EOS];
+  const weights = {encoder: [], decoder: [], cross: []};  // [N, h, T, S] of each kind, flat
+  if (Math.max(source.length, target.length) <= MOST_SHOWN) {
+    const forced = new Transformer(model, off, weights);
+    forced.decode([BOS, ...target.slice(0, -1)], forced.encode(source));
+  }
+  return {text: model.target.decode(tokens), tokens, score, log_p, steps, end, notices, weights,
+    source: names(model.source, source), target: names(model.target, target)};
 }
 
-// Returns the weights [N, h, T, S] of each kind, row after row.
-function attentionWeights(model, switches, source, target) {
-  const transformer = new Transformer(model, switches);
-  transformer.decode([BOS, ...target.slice(0, -1)], transformer.encode(source));
-  return transformer.weights;
+// In a Web Worker: answers what is asked, unless something newer is asked meanwhile.
+if (typeof WorkerGlobalScope !== 'undefined') {
+  let model, newest;
+  onmessage = async ({data}) => {
+    if (typeof data === 'string') return model = load(data);
+    const {number} = data, search = translate(model, data.text, data);
+    newest = number;
+    try {
+      for (let since = Date.now(); number === newest;) {
+        const {done, value} = search.next();
+        if (done) return postMessage({number, ...value});
+        if (Date.now() < since + 50) continue;
+        postMessage({number, progress: value});
+        await new Promise(resolve => setTimeout(resolve));  // newer messages arrive
+        since = Date.now();
+      }
+    } catch ({message}) {
+      postMessage({number, text: '', notices: [message]});
+    }
+  };
 }

@@ -1,6 +1,7 @@
 """A run's folder: config, vocabulary, metrics, checkpoints, results. Imports no JAX."""
 
 import contextlib
+import math
 import os
 import pathlib
 import re
@@ -104,6 +105,12 @@ class Run(NamedTuple):
   def records(self) -> list[Record]:
     """Returns the records of metrics.jsonl; none before the first step."""
     return read_records(self.metrics)
+
+  def dev_nats(self) -> float:
+    """Returns -log P of a piece of dev's references; infinite if none was measured."""
+    measured = (record.get('dev_perplexity') for record in self.records())
+    dev = [perplexity for perplexity in measured if perplexity]
+    return math.log(dev[-1]) if dev else math.inf
 
   def newest_saved(self) -> int:
     """Returns the newest step whose checkpoint was finished, by metrics.jsonl, or 0."""
