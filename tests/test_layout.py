@@ -20,7 +20,7 @@ LAYERS = (
 )
 CORE = {name for layer in LAYERS for name in layer}
 # Siblings import the core and never each other, but a task's reader what reads text.
-SIBLINGS = {'analysis', 'exchange', 'parsing', 'prepare', 'scale'}
+SIBLINGS = {'analysis', 'exchange', 'parsing', 'prepare', 'reference', 'scale'}
 
 
 def imported(path: pathlib.Path) -> Iterator[str]:

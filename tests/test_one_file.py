@@ -1,9 +1,7 @@
 """The package computes what examples/one_file.py computes, from equal parameters."""
 
 import functools
-import importlib.util
 import itertools
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,19 +13,17 @@ from flax import nnx
 
 from configs import base
 from toy import forms
+from toy.names import renamed
 from transformer_jax.decoding.translate import search_of
 from transformer_jax.machine.devices import Devices
 from transformer_jax.model import build
 from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.transformer import search_weights
+from transformer_jax.reference import compute
 from transformer_jax.training.step import StepInput, TrainState, adam
 from transformer_jax.training.trainer import step_of
 
-PATH = pathlib.Path(__file__).parents[1] / 'examples/one_file.py'
-SPECIFICATION = importlib.util.spec_from_file_location('one_file', PATH)
-one_file = importlib.util.module_from_spec(SPECIFICATION)
-SPECIFICATION.loader.exec_module(one_file)
-
+one_file = compute.load()
 SIZES = {'d_model': 12, 'd_ff': 20, 'h': 3, 'd_k': 5, 'd_v': 4}
 TOKENS, LENGTH, EPSILON_LS, WARMUP = 40, 8, 0.1, 300
 close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
@@ -53,29 +49,6 @@ def model(N: int) -> tuple[nnx.GraphDef, Any]:
   params = jax.tree_util.tree_map_with_path(near_one, params)
   params['embedding'][one_file.EOS] *= 2  # so that some hypotheses end
   return graph, params
-
-
-def renamed(params: Any) -> Any:
-  """Returns the package's parameters, or gradients, under the names of one_file.py."""
-  heads = {'W_Q': 'query', 'W_K': 'key', 'W_V': 'value', 'W_O': 'output'}
-
-  def layer(p: Any) -> dict[str, Any]:
-    inner, outer = p['feed_forward']['inner'], p['feed_forward']['outer']
-    layer = {
-      'norm_1': p['attention_norm']['norm'],
-      'norm_3': p['feed_forward_norm']['norm'],
-    }
-    layer['feed_forward'] = {'W_1': inner['kernel'], 'b_1': inner['bias']}
-    layer['feed_forward'] |= {'W_2': outer['kernel'], 'b_2': outer['bias']}
-    if 'cross' in p:
-      layer['norm_2'] = p['cross_norm']['norm']
-    for name in {'attention', 'cross'} & p.keys():
-      layer[name] = {W: p[name][package] for W, package in heads.items()}
-    return layer
-
-  stack = lambda layers: [layer(layers[n]) for n in range(len(layers))]
-  encoder, decoder = stack(params['encoder']), stack(params['decoder'])
-  return {'embedding': params['embedding'], 'encoder': encoder, 'decoder': decoder}
 
 
 def batch(seed: int, rows: int = 6) -> tuple[np.ndarray, np.ndarray]:

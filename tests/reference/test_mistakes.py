@@ -1,0 +1,281 @@
+"""check_mine names each mistake that another hand plants, and no other."""
+
+import pathlib
+from collections.abc import Collection, Iterator
+
+import numpy as np
+import pytest
+from safetensors import numpy as safetensors
+
+from scripts import check_mine
+from toy import independent
+from transformer_jax.machine.errors import UserError
+from transformer_jax.reference import check, kit, mistakes
+
+Arrays = dict[str, np.ndarray]
+MISTAKES = mistakes.read()
+
+
+def planted_parameters() -> Arrays:
+  """Returns the kit's parameters in float64, and those of models with mistakes."""
+  params = {name: x.astype(np.float64) for name, x in kit.read('parameters').items()}
+  for layer in ('encoder.0', 'encoder.1', 'decoder.0', 'decoder.1'):
+    for attention in ('attention', 'cross'):
+      params |= {f'{layer}.{attention}.b_{x}': np.zeros((4, 8)) for x in 'QKV'}
+      params[f'{layer}.{attention}.b_O'] = np.zeros(32)
+  for norm in ('encoder_norm', 'decoder_norm'):
+    params |= {f'{norm}.scale': np.ones(32), f'{norm}.bias': np.zeros(32)}
+  return params | dict.fromkeys(('softmax', 'source_embedding'), params['embedding'])
+
+
+def forward(*wrong: str) -> Arrays:
+  """Returns the arrays of a forward pass with mistakes, in float32."""
+  ids = kit.read('inputs')
+  model = independent.Transformer(planted_parameters(), wrong)
+  model(ids['source'], ids['target'])
+  arrays = {name: np.asarray(x, np.float32) for name, x in model.arrays.items()}
+  return {name: arrays[name] for name in check.right_arrays() if name in arrays}
+
+
+def named(lines: Collection[str]) -> list[str]:
+  """Returns the mistakes that a report names, in the order of mistakes.txt."""
+  said = [
+    line for line in lines if line.startswith(('mistake', 'at least', 'or:', '2'))
+  ]
+  return [name for name, x in MISTAKES.items() if any(x.says in line for line in said)]
+
+
+def of(*groups: str) -> list[str]:
+  """Returns the mistakes whose first effect is on one of these groups of arrays."""
+  order = ['forward', 'learning_rate', 'gradient', 'update', kit.SEARCHES[0]]
+  first = lambda x: next(group for group in order if x.affects(group))
+  return [name for name, x in MISTAKES.items() if first(x) in groups]
+
+
+def test_mistakes_are_many():
+  assert len(MISTAKES) >= 35
+  assert len({x.says for x in MISTAKES.values()}) == len(MISTAKES)
+
+
+def test_no_alarm_for_a_right_model(tmp_path: pathlib.Path, capsys):
+  path = tmp_path / 'mine.safetensors'
+  arrays = forward()
+  assert len(arrays) == 52 and {x.dtype for x in arrays.values()} == {np.dtype('f4')}
+  safetensors.save_file(arrays, path)
+  check_mine.main(['check_mine', str(path)])
+  assert capsys.readouterr().out.startswith('equal: 52 of 52 arrays')
+
+
+def test_mistakes_of_the_forward_pass_are_named():
+  for name in of('forward'):
+    assert named([*check.report(forward(name))]) == [name]
+
+
+def test_learning_rates():
+  rates = lambda *wrong: np.float32(
+    [independent.rate(step, 512, 4000, wrong) for step in range(1, 10_001)]
+  )
+  assert len([*check.report({'learning_rate': rates()})]) == 1
+  wrong = {name: rates(name) for name in of('learning_rate')}
+  wrong = {name: x for name, x in wrong.items() if (x != rates()).any()}
+  assert len(wrong) == 5
+  for name, x in wrong.items():
+    assert named([*check.report({'learning_rate': x})]) == [name]
+
+
+PAIRS = [
+  ('unscaled_embedding', 'unscaled_scores'),
+  ('positions_from_1', 'gelu'),
+  ('no_mask_in_encoder', 'begins_with_eos'),
+  ('unbiased_deviation', 'smoothing_over_v'),
+  ('padding_mask_inverted', 'causal_mask_late'),
+]
+
+
+@pytest.mark.parametrize('pair', PAIRS, ids=' '.join)
+def test_pairs(pair: tuple[str, str]):
+  lines = [*check.report(forward(*pair))]
+  assert named(lines) == [*pair]
+  assert any(line.startswith('2 mistakes') for line in lines)
+
+
+def test_a_known_mistake_before_an_unknown_one():
+  arrays = forward('gelu')
+  arrays['logits'] = arrays['logits'] + 1
+  lines = [*check.report(arrays)]
+  assert named(lines) == ['gelu']
+  assert any('at least two' in line for line in lines)
+  assert lines[-1] == 'with that the first difference is logits'
+
+
+def test_an_unknown_mistake():
+  arrays = forward()
+  for name in [*arrays][20:]:
+    arrays[name] = arrays[name] * 1.01
+  lines = [*check.report(arrays)]
+  assert not named(lines)
+  assert lines[1].startswith(f'first difference: {[*arrays][20]}, by 1.0e-02')
+
+
+def test_dropout_is_recognised():
+  arrays, rng = forward(), np.random.default_rng(0)
+  keep = rng.random(arrays['encoder.input'].shape) > 0.1
+  arrays['encoder.input'] = arrays['encoder.input'] * keep / 0.9
+  lines = [*check.report({'encoder.input': arrays['encoder.input']})]
+  assert 'dropout is on, with a rate of 0.10' in lines[-1]
+
+
+def test_where_it_differs():
+  arrays = forward()
+  arrays['encoder.0.attention.weights'][:, 2] += 0.1
+  assert '; only head 2' in [*check.report(arrays)][1]
+  arrays = forward()
+  arrays['decoder.0.norm_1'][:, 0] += 0.1
+  assert '; only position 0' in [*check.report(arrays)][1]
+  lines = [*check.report(forward('no_mask_of_padding'))]
+  assert '; only where the source has padding' in lines[1]
+
+
+def test_what_is_only_on_padding_is_no_difference():
+  arrays = forward()
+  arrays['encoder.1.norm_3'][1, -1] = 7
+  arrays['decoder.0.attention.scores'][0, :, 0, 1:] = -1e9
+  assert len([*check.report(arrays)]) == 1
+
+
+def test_axes_may_be_merged():
+  arrays = forward()
+  for name, x in arrays.items():
+    if name.endswith('.heads'):
+      arrays[name] = x.reshape(*x.shape[:2], -1)
+  for name in arrays:
+    arrays[name] = check._checked(name, arrays[name], check.right_arrays()[name])
+  assert len([*check.report(arrays)]) == 1
+
+
+EMBEDDING = np.zeros((60, 32), np.float32)
+REFUSED = [
+  ({'logit': EMBEDDING}, 'the nearest: logits'),
+  ({'gradient.embeding': EMBEDDING}, 'the nearest: gradient.embedding'),
+  (
+    {'gradient.embedding': EMBEDDING.T},
+    r'transposed: \[32, 60\], in the kit \[60, 32\]',
+  ),
+  ({'logits': np.zeros((3, 7, 60), np.float16)}, 'is float16: compute in float32'),
+  ({'encoder.input': np.full((3, 6, 32), np.nan)}, r'is NaN, first at \[0, 0, 0\]'),
+  ({}, 'has no array of the kit, such as logits'),
+]
+
+
+@pytest.mark.parametrize('arrays, message', REFUSED)
+@pytest.mark.parametrize('kind', ['safetensors', 'npz'])
+def test_wrong_input_gets_a_line(
+  arrays: Arrays, message: str, kind: str, tmp_path: pathlib.Path
+):
+  path = tmp_path / f'mine.{kind}'
+  if kind == 'npz':
+    np.savez(path, **arrays)
+  else:
+    arrays = {name: np.ascontiguousarray(x) for name, x in arrays.items()}
+    safetensors.save_file(arrays, path)
+  with pytest.raises(UserError, match=message) as error:
+    check_mine.main(['check_mine', str(path)])
+  assert '\n' not in str(error.value) and str(path) in str(error.value)
+
+
+@pytest.mark.parametrize('name', ['mine.pt', 'mine.npz', 'mine.safetensors'])
+def test_other_files_are_refused(name: str, tmp_path: pathlib.Path):
+  (tmp_path / name).write_text('text')
+  with pytest.raises(UserError, match=name):
+    check_mine.main(['check_mine', str(tmp_path / name)])
+
+
+# 6.1
+
+
+def translations(beam: int, alpha: float, *wrong: str) -> Arrays:
+  sentences = [[int(x) for x in row if x] for row in kit.read('inputs')['sentences']]
+  params = planted_parameters()
+  best = [independent.search(params, x, beam, alpha, wrong) for x in sentences]
+  tokens = [row + [0] * (18 - len(row)) for row, _ in best]
+  group = f'search.beam_{beam}.alpha_{alpha}'
+  scores = np.array([score for _, score in best])
+  return {f'{group}.tokens': np.array(tokens), f'{group}.scores': scores}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('group', kit.SEARCHES)
+def test_translations(group: str):
+  beam, alpha = group.removeprefix('search.beam_').split('.alpha_')
+  assert len([*check.report(translations(int(beam), float(alpha)))]) == 1
+
+
+@pytest.mark.slow
+def test_mistakes_of_the_search_are_named():
+  for name in of(kit.SEARCHES[0]):
+    lines = [*check.report(translations(4, 1.0, name))]
+    assert named(lines) == [name]
+
+
+# With gradients, by PyTorch
+
+
+def trained(*wrong: str, dtype: str = 'float64') -> Iterator[tuple[str, np.ndarray]]:
+  """Yields all arrays of PyTorch's model with mistakes."""
+  torch = pytest.importorskip('torch')
+  params = {
+    name: torch.tensor(x, dtype=getattr(torch, dtype), requires_grad=True)
+    for name, x in planted_parameters().items()
+  }
+  ids = {name: torch.tensor(x) for name, x in kit.read('inputs').items()}
+  model = independent.Transformer(params, wrong, torch)
+  beta_2 = 0.999 if 'beta_2_0.999' in wrong else 0.98
+  epsilon = 1e-8 if 'adam_epsilon_1e-8' in wrong else 1e-9
+  settings = {'betas': (0.9, beta_2), 'eps': epsilon}
+  kind = torch.optim.Adam
+  if 'weight_decay' in wrong:
+    kind, settings['weight_decay'] = torch.optim.AdamW, 0.01
+  optimizer = kind([*params.values()], **settings)
+  numpy = lambda x: x.detach().numpy().copy()
+  for number in range(1, 11):
+    optimizer.zero_grad()
+    model(ids['source'], ids['target']).backward()
+    if number == 1:
+      yield from ((name, numpy(x)) for name, x in model.arrays.items())
+      known = kit.read('parameters').keys()
+      yield from ((f'gradient.{name}', numpy(params[name].grad)) for name in known)
+    rate = independent.rate(number, 32, 4, wrong)
+    if 'no_bias_correction' in wrong:  # which PyTorch has
+      rate *= (1 - 0.9**number) / (1 - beta_2**number) ** 0.5
+      optimizer.param_groups[0]['eps'] = epsilon / (1 - beta_2**number) ** 0.5
+    optimizer.param_groups[0]['lr'] = rate
+    optimizer.step()
+    if number in (1, 2, 10):
+      yield from ((f'update_{number}.{name}', numpy(params[name])) for name in known)
+
+
+def trained_arrays(*wrong: str, dtype: str = 'float64') -> Arrays:
+  arrays = dict(trained(*wrong, dtype=dtype))
+  return {name: arrays[name] for name in check.right_arrays() if name in arrays}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize('dtype', ['float32', 'float64'])
+def test_no_alarm_for_a_right_model_that_is_trained(dtype: str):
+  arrays = trained_arrays(dtype=dtype)
+  assert len(arrays) == 52 + 4 * 61
+  assert len([*check.report(arrays)]) == 1
+
+
+@pytest.mark.torch
+def test_mistakes_of_gradients_and_updates_are_named():
+  for name in [*of('gradient', 'update'), *of('learning_rate')]:
+    assert named([*check.report(trained_arrays(name))]) == [name]
+
+
+@pytest.mark.torch
+def test_gradients_alone_name_a_mistake():
+  for name in ('mean_of_sentence_means', 'unscaled_scores'):
+    arrays = trained_arrays(name)
+    arrays = {key: x for key, x in arrays.items() if key.startswith('gradient')}
+    assert named([*check.report(arrays)]) == [name]

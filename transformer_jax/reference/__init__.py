@@ -1,0 +1,1 @@
+"""Numbers to check another Transformer against, and the mistakes that it may have."""
