@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from configs import base
 from toy.steps import corpus, model, tiny_config
+from transformer_jax.data.batches import Shape
 from transformer_jax.model import build, ops, ops_gpu
 from transformer_jax.training import kernels, trainer
 from transformer_jax.training.step import cross_entropy
@@ -121,6 +123,27 @@ def test_without_kernels_where_one_does_not_compile(
   assert tried == ['cuda', 'plain']
   reason = str(failure) or 'NotImplementedError'
   assert len([line for line in said if line.endswith(f'since: {reason}')]) == 1
+
+
+@pytest.mark.parametrize(
+  ('changes', 'said'),
+  [
+    ({}, []),
+    ({'h': 1, 'd_k': 512, 'd_v': 512}, ['attention of more than 32 tokens (d_k=512,']),
+    ({'d_k': 24}, ['attention (d_k=24,']),
+    (
+      {'P_drop_attention': 0.1, 'd_model': 96},
+      ['attention (P_drop_', 'add-and-norm ('],
+    ),
+    ({'vocab_size': 50_000}, ['the loss (6,272 positions of 50,000 logits)']),
+  ],
+)
+def test_sizes_that_no_kernel_takes(changes: dict[str, Any], said: list[str]):
+  config = base.get_config()
+  config.model.update(changes)
+  ours = kernels.Kernels(config, 'gpu').plain_forms([Shape(98, 256, 64)], 1)
+  for line, start in zip(ours, said, strict=True):
+    assert line.startswith(start)
 
 
 def an_update(folder: pathlib.Path, mode: str) -> tuple[list[np.ndarray], list[str]]:

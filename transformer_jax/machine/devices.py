@@ -73,11 +73,6 @@ def without_data(tree: PyTree) -> PyTree:
   return jax.tree.map(like, tree)
 
 
-def first_copy(tree: PyTree) -> PyTree:
-  """Returns replicated arrays as arrays of this host's first device."""
-  return jax.tree.map(lambda x: x.addressable_data(0), tree)
-
-
 def compile_if_it_fits(lowered: jax.stages.Lowered) -> jax.stages.Compiled | None:
   """Returns the program, or None if it needs more memory than a device has.
 

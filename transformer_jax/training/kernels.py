@@ -1,9 +1,9 @@
 """Whether training has kernels: on a GPU, if they agree there with plain forms.
 
 model/ops_gpu.py has the kernels. Before the first update, loss and gradient of one
-slice of real text are computed with them and without. Rounding alone may explain a
-difference of u sqrt(n): each of n roundings in turn errs by u at most, and independent
-errors add as their squares.
+slice of real text are computed with them and without, by the parameters of step 0.
+Rounding alone may explain a difference of u sqrt(n): each of n roundings in turn errs
+by u at most, and independent errors add as their squares.
 """
 
 import functools
@@ -73,7 +73,7 @@ class Kernels:
     model and shape. The first host decides.
 
     Args:
-      params: arrays of one device.
+      params: those of step 0. A trained model's gradient differs more by rounding.
       slices: a batch, of which the first slice is taken.
     """
     if self.mode == 'plain':

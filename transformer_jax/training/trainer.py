@@ -21,7 +21,6 @@ from transformer_jax.machine import hosts, platform
 from transformer_jax.machine.devices import (
   Devices,
   compile_if_it_fits,
-  first_copy,
   without_data,
 )
 from transformer_jax.model import build
@@ -117,8 +116,7 @@ class Trainer:
     the others, since a process must not end while XLA compiles in it.
     """
     if self._kernels.mode != 'plain':
-      params = first_copy(state.params)
-      self._kernels.check(self.graph, params, self._smallest_batch(), say)
+      self._kernels.check(*build.transformer(self._config), self._smallest_batch(), say)
     # Without the arrays: the first step donates their memory while others compile.
     state = without_data(state)
     # The longest texts, which take the most memory. All shapes, in whatever order they
