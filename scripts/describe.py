@@ -63,7 +63,6 @@ def time_here(
   The shape is that of most of the first 100 batches, without a corpus a full one.
   """
   platform.start(config.slices)
-  print('compiling and timing', file=sys.stderr)
   shape = compile.full_shape(config, LENGTH.value)
   if batches is not None:
     shapes = (batches.batch(step).shape for step in range(100))

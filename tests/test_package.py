@@ -124,9 +124,11 @@ def test_the_wheel_holds_the_package_and_its_data_alone(tmp_path: pathlib.Path):
   for name in ('configs', 'scripts', 'transformer_jax'):
     skip = shutil.ignore_patterns('__pycache__')
     shutil.copytree(ROOT / name, source / name, ignore=skip)
+  before = {*source.rglob('*')}
   pip = [sys.executable, '-m', 'pip', 'wheel', '--no-deps', '--wheel-dir', str(built)]
   done = subprocess.run([*pip, str(source)], capture_output=True, text=True)
   assert done.returncode == 0, done.stderr
+  assert {*source.rglob('*')} == before  # no build/, which a later wheel would take
   (wheel,) = built.iterdir()
   names = set(zipfile.ZipFile(wheel).namelist())
   package = source / 'transformer_jax'

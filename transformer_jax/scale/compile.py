@@ -233,12 +233,15 @@ def seconds_here(config: ml_collections.ConfigDict, shape: Shape) -> float:
   kernels = Kernels(config, devices.platform)
   say = functools.partial(print, file=sys.stderr)
   lower = functools.partial(lower_step, config, jax.devices(), shape)
+  say('compiling the update, which takes minutes for a large model')
+  start = time.perf_counter()
   for size in devices.pass_sizes:
     fitting = lambda size=size: compile_if_it_fits(lower(size))
     if (step := kernels.compile(fitting, say)) is not None:
       break
   else:
     raise UserError('one slice does not fit into memory: raise --config.slices')
+  say(f'compiled in {time.perf_counter() - start:.0f} s; timing {UPDATES} updates')
   _, params = build.transformer(config)
   zero: Any = np.int32(0)
   state = TrainState(zero, params, adam(config).init(params))
