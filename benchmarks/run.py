@@ -12,7 +12,7 @@ import ml_collections
 
 from benchmarks import decoding, rivals, training, tries
 from benchmarks.timing import OURS
-from transformer_jax.data import batches
+from transformer_jax.data import batches, text
 from transformer_jax.data.corpus import Corpus
 from transformer_jax.decoding.translate import split_lines
 from transformer_jax.machine import platform
@@ -122,7 +122,7 @@ def _decoding(config: Config, options: Options, folders: Folders) -> dict:
     words, size = decoding.NUMBERS, config.model.vocab_size
     texts = decoding.random_sentences(options.sentences, options.length, size)
   else:
-    texts = [line for line in split_lines(options.text.read_bytes()) if line]
+    texts = [line for line in split_lines(text.read_bytes(options.text)) if line]
     if not texts:
       raise UserError(f'--text={options.text}: no sentence is in it')
     folder = prepare.ensure(config, reader_of(config), *folders)

@@ -6,6 +6,7 @@ import gzip
 import itertools
 import lzma
 import pathlib
+import zipfile
 
 import pyarrow
 import pytest
@@ -40,10 +41,19 @@ def written(path: pathlib.Path, content: bytes) -> pathlib.Path:
 
 @pytest.mark.parametrize('end', PACKERS)
 def test_packed_files(end: str, tmp_path: pathlib.Path):
-  """Several may stand one after another in one file."""
-  path = written(tmp_path / f'train.de{end}', packed(end) + PACKERS[end](b'more\n'))
-  assert text.read_bytes(path) == LINES + b'more\n'
+  """Several may stand one after another in one file, whatever its name is."""
+  for name in (f'train.de{end}', 'train.de'):
+    path = written(tmp_path / name, packed(end) + PACKERS[end](b'more\n'))
+    assert text.read_bytes(path) == LINES + b'more\n'
   assert [*text.read_lines(path)] == LINES.decode().splitlines() + ['more']
+
+
+def test_an_archive_is_refused(tmp_path: pathlib.Path):
+  path = tmp_path / 'train.de'
+  with zipfile.ZipFile(path, 'w') as archive:
+    archive.writestr('train.de', LINES)
+  with pytest.raises(UserError, match='train.de: a zip archive: unpack it'):
+    text.read_bytes(path)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import hashlib
 import json
 import pathlib
 import random
+import unicodedata
 
 import pyarrow
 import pyarrow.parquet
@@ -81,6 +82,21 @@ def test_sampled_pairs_leave_training(raw: pathlib.Path):
   assert other['dev'] != splits['dev']
 
 
+def test_sampled_pairs_in_two_forms_leave_training(raw: pathlib.Path):
+  """Accents are composed or not, spaces are several: a model reads the same."""
+  one = [f'{n} à  b é'.encode() for n in range(40)]
+  form = lambda line: unicodedata.normalize('NFD', line.decode()).encode()
+  one += [b' '.join(form(line).split()) for line in one]
+  toy.corpus.write(raw, 'train', *[b'\n'.join(one)] * 2)
+  splits = lines(readers.from_files(DRAWN, raw))
+  read = {
+    split: [unicodedata.normalize('NFC', ' '.join(pair[0].split())) for pair in pairs]
+    for split, pairs in splits.items()
+  }
+  held_out = {*read['dev'], *read['test']}
+  assert len(held_out) == 12 and held_out.isdisjoint(read['train'])
+
+
 @pytest.mark.parametrize(
   ('encoding', 'message'),
   [
@@ -146,6 +162,16 @@ def test_files_of_dev(name: str, folder: pathlib.Path):
   assert config.data.files.dev == (name,)
   with pytest.raises(UserError, match=rf'{name}\.en: no such file'):
     readers.from_files(config, folder)
+
+
+def test_files_of_dev_that_cannot_be_read(folder: pathlib.Path):
+  """Else dev would be drawn from train, in place of the user's own."""
+  (folder / 'dev.cs.zip').write_bytes(b'PK')
+  with pytest.raises(UserError, match=r'dev.cs.zip: its ending is none that is read'):
+    my.get_config(f'cs-en,{folder}')
+  (folder / 'dev.cs').symlink_to(folder / 'nowhere')
+  with pytest.raises(UserError, match='dev.cs: neither a file nor a link to one'):
+    my.get_config(f'cs-en,{folder}')
 
 
 OWN_MESSAGES = [

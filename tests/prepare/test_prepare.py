@@ -248,6 +248,14 @@ def test_other_text_is_not_taken_for_it(name: str, raw: pathlib.Path):
     prepared(raw, raw)
 
 
+def test_a_folder_that_is_a_link_to_nowhere(raw: pathlib.Path):
+  """It is refused before the work, which would end at that name."""
+  (raw.parent / 'data').mkdir()
+  (raw.parent / 'data' / 'toy').symlink_to(raw.parent / 'nowhere')
+  with pytest.raises(UserError, match='toy: neither a folder nor a link to one'):
+    ensure(tiny(), LINES, raw.parent / 'data', raw)
+
+
 def test_a_resumed_run_reads_no_raw_text(raw: pathlib.Path, tmp_path: pathlib.Path):
   """The config's raw_dir may have changed or be gone."""
   config = tiny(**{'data.raw_dir': str(raw)})

@@ -1,7 +1,7 @@
 """Lines of text, and codes of languages, the same for training, search and scores.
 
-A file has a sentence a line. If its name ends in .gz, .zst, .bz2 or .xz, it is unpacked
-as it is read.
+A file has a sentence a line. If it is compressed, as .gz, .zst, .bz2 or .xz, it is
+unpacked as it is read, whatever its name is.
 """
 
 import bz2
@@ -19,7 +19,15 @@ from typing import BinaryIO
 
 from transformer_jax.machine.errors import UserError
 
-# Suffixes of compressed files.
+# Compressed files begin with these bytes, which no text begins with.
+_STARTS = {
+  '.gz': b'\x1f\x8b',
+  '.zst': b'(\xb5/\xfd',
+  '.bz2': b'BZh',
+  '.xz': b'\xfd7zXZ\0',
+  '.zip': b'PK\x03\x04',  # may hold several files, so it is not unpacked
+}
+# Suffixes of compressed files that are read.
 PACKED = ('.gz', '.zst', '.bz2', '.xz')
 
 _BLOCK = 1 << 20  # bytes that are read at once
@@ -52,26 +60,41 @@ _CODES = dict(
 )
 
 
+def packing(start: bytes) -> str | None:
+  """Returns the suffix of files that begin like this if they are compressed."""
+  return next((end for end, magic in _STARTS.items() if start.startswith(magic)), None)
+
+
 @contextlib.contextmanager
 def open_packed(path: pathlib.Path) -> Iterator[BinaryIO]:
-  """Opens a file for reading, and unpacks it if its name ends in one of PACKED.
+  """Opens a file for reading, and unpacks it if it is compressed, see PACKED.
 
-  Raises UserError within the context if the file is damaged.
+  Raises UserError if it is a zip archive, or, within the context, damaged.
   """
   openers = {'.gz': gzip.open, '.bz2': bz2.open, '.xz': lzma.open, '.zst': _open_zst}
   try:
-    with openers.get(path.suffix, open)(path, 'rb') as stream:
-      yield stream
+    with path.open('rb') as file:
+      start = file.peek(10)
+      end = packing(start)
+      if end == '.zip':
+        raise UserError(f'{path}: a zip archive: unpack it')
+      if start and path.suffix in PACKED and end != path.suffix:
+        raise OSError(f'no {path.suffix} file')
+      if end is None:
+        yield file
+      else:
+        with openers[end](file, 'rb') as stream:
+          yield stream
   except (FileNotFoundError, PermissionError, IsADirectoryError):
     raise
   except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
     raise UserError(f'{path}: truncated or damaged ({error}); get it again') from error
 
 
-def _open_zst(path: pathlib.Path, _: str) -> BinaryIO:
+def _open_zst(file: BinaryIO, _: str) -> BinaryIO:
   import pyarrow  # of an extra
 
-  return io.BufferedReader(pyarrow.input_stream(str(path), compression='zstd'), _BLOCK)
+  return io.BufferedReader(pyarrow.input_stream(file, compression='zstd'), _BLOCK)
 
 
 def read_blocks(path: pathlib.Path) -> Iterator[bytes]:

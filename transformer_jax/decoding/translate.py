@@ -292,7 +292,14 @@ def line_batches(path: pathlib.Path) -> Iterator[list[str]]:
   waiting: list[bytes] = []
   rest = b''  # of the last line, whose LF has not been read yet
   mark = codecs.BOM_UTF8  # only the first line may begin with it
-  for block in _stdin_blocks() if str(path) == '-' else text.read_blocks(path):
+  is_stdin = str(path) == '-'
+  for number, block in enumerate(
+    _stdin_blocks() if is_stdin else text.read_blocks(path)
+  ):
+    if is_stdin and not number and (end := text.packing(block)):
+      raise UserError(
+        f'stdin is compressed ({end}): unpack it, or give --input=FILE{end}'
+      )
     *lines, rest = (rest + block).split(b'\n')
     if lines:
       lines[0] = lines[0].removeprefix(mark)
@@ -308,13 +315,15 @@ def line_batches(path: pathlib.Path) -> Iterator[list[str]]:
 
 def _stdin_blocks() -> Iterator[bytes]:
   """Yields blocks of bytes from stdin, and b'' after each pause of PAUSE seconds."""
-  descriptor, has_paused = sys.stdin.fileno(), True
+  descriptor, has_paused, is_first = sys.stdin.fileno(), True, True
   while True:
     ready, *_ = select.select([descriptor], [], [], None if has_paused else PAUSE)
     block = os.read(descriptor, 1 << 20) if ready else b''
     if ready and not block:
       return
-    has_paused = not block
+    if is_first and (end := text.packing(block)):
+      raise UserError(f'stdin is compressed: unpack it, or give --input=FILE{end}')
+    has_paused, is_first = not block, False
     yield block
 
 

@@ -78,6 +78,8 @@ def draw(
 ) -> Sources:
   """Takes dev or test from training, which loses all pairs with the same sources.
 
+  Sources are the same if a model reads the same text, see _as_read().
+
   A hash of its source and the seed decides whether a pair is taken, so the order of the
   text does not matter. The first pair that is read causes training to be read.
 
@@ -103,10 +105,15 @@ def draw(
 
 def _remaining(source: Source, choose: Callable[[], list[Pair]]) -> Iterator[Pair]:
   """Yields the pairs of a training source whose source sentence was not chosen."""
-  held_out = {sentence.strip() for sentence, _ in choose()}
+  held_out = {_as_read(sentence) for sentence, _ in choose()}
   for pair in source.pairs():
-    if pair[0] is None or pair[0].strip() not in held_out:
+    if pair[0] is None or _as_read(pair[0]) not in held_out:
       yield pair
+
+
+def _as_read(sentence: str) -> str:
+  """Returns the text that tells sentences apart for a model: in NFC, single spaces."""
+  return ' '.join(text.input_line(sentence, nfc=True).split())
 
 
 def _choose_pairs(
@@ -122,7 +129,7 @@ def _choose_pairs(
     if (fault := cleaning.fault(pair, limits)) is not None:
       faults[fault] += 1
       continue
-    key = hashlib.sha256(f'{seed}\t{pair[0].strip()}'.encode()).digest()
+    key = hashlib.sha256(f'{seed}\t{_as_read(pair[0])}'.encode()).digest()
     chosen[key] = min(pair, chosen.get(key, pair))
     if len(chosen) == 2 * total:
       chosen = dict(sorted(chosen.items())[:total])

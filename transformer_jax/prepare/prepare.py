@@ -5,6 +5,7 @@ always complete. Training text is not held in memory.
 """
 
 import itertools
+import os
 import pathlib
 import re
 import shutil
@@ -63,7 +64,9 @@ def ensure(
     UserError: the folder was prepared with other settings or from other files.
   """
   folder = data_dir / config.data.name
-  is_prepared = folder.exists()
+  is_prepared = folder.is_dir()
+  if os.path.lexists(folder) and not is_prepared:
+    raise UserError(f'{folder}: neither a folder nor a link to one: put it right')
   if raw_dir is None and config.data.raw_dir:
     raw_dir = pathlib.Path(config.data.raw_dir).expanduser()
     if is_prepared and not raw_dir.is_dir():  # a corpus may outlive its raw text

@@ -6,8 +6,10 @@ n of one language translates line n of the other.
 
 import dataclasses
 import functools
+import glob
 import html
 import itertools
+import os
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -127,9 +129,22 @@ def read_pairs(
 
 
 def find_files(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
-  """Returns which files exist of folder/NAME and its packed forms, such as NAME.gz."""
+  """Returns which files exist of folder/NAME and its packed forms, such as NAME.gz.
+
+  Raises UserError for a name that is there and cannot be read, such as a link to
+  nowhere, or NAME.zip alone.
+  """
   paths = [folder / (name + end) for end in ('', *PACKED)]
-  return [path for path in paths if path.is_file()]
+  paths = [path for path in paths if os.path.lexists(path)]
+  for path in paths:
+    if not path.is_file():
+      raise UserError(f'{path}: neither a file nor a link to one: put it right')
+  if not paths and (others := sorted(folder.glob(f'{glob.escape(name)}.*'))):
+    raise UserError(
+      f'{others[0]}: its ending is none that is read ({", ".join(PACKED)}): unpack or '
+      'rename it'
+    )
+  return paths
 
 
 def find_file(folder: pathlib.Path, name: str) -> pathlib.Path:

@@ -105,7 +105,9 @@ class HeldOut:
 
   def __init__(self, data_dir: pathlib.Path, references: Iterable[pathlib.Path] = ()):
     self._data_dir = data_dir
-    self._references = {files.sha256(path): path for path in references}
+    self._references = {
+      files.sha256_of_lines(read_lines(path)): path for path in references
+    }
 
   def unused(self, runs: Iterable[ScoredRun]) -> Iterator[pathlib.Path]:
     """Yields the files of references on which no run was scored."""
