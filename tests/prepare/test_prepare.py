@@ -94,6 +94,15 @@ def test_overlap_is_counted_and_kept(raw: pathlib.Path, capsys):
   assert splits['train'].kept == 40
 
 
+def test_a_target_in_another_order_is_named(raw: pathlib.Path, capsys):
+  source, target = number_lines(200)
+  for name, lines in ('paired', target), ('shuffled', sorted(target)):
+    write(raw, 'train', b'\n'.join(source), b'\n'.join(lines))
+    prepare(raw, tiny(**{'data.name': name}))
+    warned = 'train: long sources have short targets' in capsys.readouterr().err
+    assert warned == (name == 'shuffled')
+
+
 def test_references_in_another_form_than_translations_are_named(raw, capsys):
   write(raw, 'test', b'one\n' * 3, 'café\n'.encode() * 2 + 'cafe\u0301\n'.encode())
   prepare(raw, tiny(**{'model.vocab_size': 40}))

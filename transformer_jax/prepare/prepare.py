@@ -286,6 +286,7 @@ class Preparation:
     card.tokens = {x: len(text.tokens) for x, text in zip(STREAMS, both, strict=True)}
     card.unknown = dict(zip(STREAMS, unknown, strict=True))
     rare = ', '.join(f'{part:.2%} of the {x}' for x, part in card.unknown.items())
+    cleaning.check_pairing(split, *(text.lengths for text in both))
     faults = cleaning.describe_faults(card.dropped)
     print(
       f'{split}: {card.kept:,} of {card.read:,} pairs'
