@@ -123,10 +123,11 @@ $(VENV)/.installed.kernels: $(VENV)/.installed.tests
 	$(call with_uv,'jax[cuda12-local]')
 	touch $@
 
-# The docs as a site, in site/. A dead link or anchor is an error.
-docs: | $(BIN)/python
+# The docs as a site, in site/, with the published model's page. A dead link is an error.
+docs: install
 	$(call with_uv,-r docs/requirements.txt)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -d site
+	$(BIN)/python -m scripts.export --workdir=pretrained/tatoeba.en-de --format=page --output=site/translate.html
 
 # Versions of all dependencies for Python 3.11 and newer, which CI installs
 # (.ci/run sets PIP_CONSTRAINT and UV_CONSTRAINT to it).

@@ -2,7 +2,7 @@
 
 README.md becomes the first page, without its badges, and the notebook a page with its
 outputs. A link to a file outside docs/ (code, configs, results) becomes plain text,
-since the site has only the docs.
+since the site has only the docs. The picture of the page that translates links to it.
 """
 
 import json
@@ -17,6 +17,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = pathlib.Path(__file__).parents[1]
 LINK = re.compile(r'(?<!!)\[((?:[^][]|\[[^][]*\])*)\]\(([^)#:]+)(#[^)]*)?\)')
+PICTURE = re.compile(r'!\[[^]]*\]\(translate\.png\)')
 EQUATION = re.compile(r'\$\$(.+?)\$\$', re.S)
 
 
@@ -58,4 +59,5 @@ def on_page_markdown(
     outside = target.exists() and ROOT / 'docs' not in (target, *target.parents)
     return link[1] if outside else link[0].replace('.ipynb', '.md')
 
-  return LINK.sub(plain, markdown)
+  live = '../' * page.url.count('/') + 'translate.html'  # `make docs` exports it
+  return PICTURE.sub(rf'<a href="{live}">\g<0></a>', LINK.sub(plain, markdown))
