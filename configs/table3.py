@@ -23,36 +23,28 @@ sacreBLEU (docs/table3.md has all rows).
 P_drop, epsilon_ls, positions, h and Equation 3 (factor 1) are the printed ones. Dev is
 val and test_2016_flickr together: 2,014 captions, one of which is in train too.
 `--config.seed` tells runs of a row apart.
+
+A row of your own is an entry of a file of yours. Sweep it beside base, and `report` has
+it in the table, without a verdict:
+
+  # configs/my_rows.py
+  import functools
+  from configs import table3
+  get_config = functools.partial(table3.get_config, own={'A5': {'h': 64, 'd_k': 8}})
+
+  python -m scripts.sweep --config=configs/my_rows.py:A5,mini --rows=base --mini ...
 """
+
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import ml_collections
 
 from configs import base, multi30k
+from transformer_jax.report.rows import TABLE_3, Cells
 
 # Exactly the cells that the row fills in; what is blank there is base's.
-ROWS = {
-  'base': {},
-  'A1': {'h': 1, 'd_k': 512, 'd_v': 512},
-  'A2': {'h': 4, 'd_k': 128, 'd_v': 128},
-  'A3': {'h': 16, 'd_k': 32, 'd_v': 32},
-  'A4': {'h': 32, 'd_k': 16, 'd_v': 16},
-  'B1': {'d_k': 16},
-  'B2': {'d_k': 32},
-  'C1': {'N': 2},
-  'C2': {'N': 4},
-  'C3': {'N': 8},
-  'C4': {'d_model': 256, 'd_k': 32, 'd_v': 32},
-  'C5': {'d_model': 1024, 'd_k': 128, 'd_v': 128},
-  'C6': {'d_ff': 1024},
-  'C7': {'d_ff': 4096},
-  'D1': {'P_drop': 0.0},
-  'D2': {'P_drop': 0.2},
-  'D3': {'epsilon_ls': 0.0},
-  'D4': {'epsilon_ls': 0.2},
-  'E': {'positions': 'learned'},
-  'big': {'N': 6, 'd_model': 1024, 'd_ff': 4096, 'h': 16}
-  | {'P_drop': 0.3, 'train_steps': 300_000},
-}
+ROWS = {name: row.cells for name, row in TABLE_3.items()}
 # The miniature divides these cells, and leaves the others as printed. As h is kept,
 # h x d_k is still d_model.
 MINIATURE = {'N': 2, 'd_model': 4, 'd_ff': 4, 'd_k': 4, 'd_v': 4, 'train_steps': 32}
@@ -65,14 +57,20 @@ def fill(config: ml_collections.ConfigDict, cells: dict) -> ml_collections.Confi
   return config
 
 
-def get_config(arg: str = '') -> ml_collections.ConfigDict:
-  """Returns base for en-de with one row filled in; `arg` is ROW, or ROW,mini."""
+def get_config(
+  arg: str = '', own: Mapping[str, Cells] = MappingProxyType({})
+) -> ml_collections.ConfigDict:
+  """Returns base for en-de with one row filled in; `arg` is ROW, or ROW,mini.
+
+  `own` are cells of rows of one's own.
+  """
   row, *options = arg.split(',')
-  if row not in ROWS or options not in ([], ['mini']):
+  rows = ROWS | {**own}
+  if row not in rows or options not in ([], ['mini']):
     raise ValueError(
-      f'table3.py:{arg}: give table3.py:ROW or ROW,mini; the rows are {", ".join(ROWS)}'
+      f'table3.py:{arg}: give table3.py:ROW or ROW,mini; the rows are {", ".join(rows)}'
     )
-  cells = ROWS[row]
+  cells = rows[row]
   if options:
     config = fill(_miniature(), {k: _scaled(k, v) for k, v in cells.items()})
   else:

@@ -21,7 +21,7 @@ import sys
 from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.report import paper
+from transformer_jax.report.rows import TABLE_3
 from transformer_jax.runs import sweep
 from transformer_jax.runs.flags import data_flags
 
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> None:
     raise UserError(
       f'{words[0]!r} is not a flag: --rows=base,D1, -- --config.KEY=VALUE'
     )
-  rows = paper.TABLE_3 if ROWS.value == ['all'] else ROWS.value
+  rows = TABLE_3 if ROWS.value == ['all'] else ROWS.value
   mini = ',mini' if MINI.value else ''
   configs = [f'configs/table3.py:{row}{mini}' for row in rows] + CONFIG.value
   if mini and not rows:

@@ -15,7 +15,7 @@ import pytest
 
 from transformer_jax.data import batches
 from transformer_jax.model import flops
-from transformer_jax.report import paper
+from transformer_jax.report.rows import TABLE_3
 from transformer_jax.runs.result import Result
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -101,7 +101,7 @@ def parse(command: str) -> None:
   script = importlib.import_module(f'scripts.{name}')
   rest = script.FLAGS.parse([name, *words])[1:]
   if name == 'sweep':
-    rows = paper.TABLE_3 if script.ROWS.value == ['all'] else script.ROWS.value
+    rows = TABLE_3 if script.ROWS.value == ['all'] else script.ROWS.value
     for config in script.CONFIG.value + [f'configs/table3.py:{row}' for row in rows]:
       parse(shlex.join(['train', f'--config={config}', *rest]))
   elif hasattr(script, 'CONFIG') and script.CONFIG.value is not None:

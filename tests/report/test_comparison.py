@@ -4,23 +4,23 @@ import pytest
 
 from configs import base, table3
 from toy.results import changed, family, of_config, of_row, scored
-from transformer_jax.report import comparison, paper, report
+from transformer_jax.report import listing, results, rows
 from transformer_jax.report.results import ScoredRun
 
 
-def only(runs: list[ScoredRun]) -> comparison.Group:
-  groups, left_out = comparison.group(runs)
+def only(runs: list[ScoredRun]) -> results.Group:
+  groups, left_out = results.group(runs)
   assert len(groups) == 1 and not left_out, left_out
   return groups[0]
 
 
 @pytest.mark.parametrize('option', ['', ',mini'])
 def test_every_row_is_taken_for_what_its_config_says(option: str):
-  results = {row: of_config(table3.get_config(row + option)) for row in paper.TABLE_3}
+  results = {row: of_config(table3.get_config(row + option)) for row in rows.TABLE_3}
   runs = {row: [scored(result, row)] for row, result in results.items()}
   group = only([run for (run,) in runs.values()])
   assert group.table_3 == runs
-  assert not group.left_out and (group.base == paper.BASE) == (not option)
+  assert not group.left_out and (group.base == rows.BASE) == (not option)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_run_that_is_not_its_row_is_named(row: str, config: dict, difference: 
 
 def test_without_a_base_there_is_nothing_to_compare():
   rows = [scored(of_row('C1'), 'x'), scored(of_row('D1'), 'y')]
-  groups, left_out = comparison.group(rows)
+  groups, left_out = results.group(rows)
   assert not groups and left_out[0].startswith('x, y: no base to compare with')
 
 
@@ -81,10 +81,10 @@ def test_what_was_scored_otherwise_is_left_out(change: dict, reason: str):
 def test_other_languages_are_refused():
   for pair, right in (('en-de', True), ('en-fr', True), ('de-en', False)):
     result = changed(of_config(base.get_config(pair), average=5), split='test')
-    unmet = [*comparison.unmet_conditions(scored(result), 2)]
+    unmet = [*results.unmet_conditions(scored(result), 2)]
     assert unmet == ([] if right else [f'{pair}, not en-de or en-fr'])
   french = scored(of_config(base.get_config('en-fr')))
-  assert [*comparison.unmet_conditions(french, 3)] == ['en-fr, not en-de']
+  assert [*results.unmet_conditions(french, 3)] == ['en-fr, not en-de']
 
 
 def test_of_several_results_of_a_run_the_fitting_one_is_taken():
@@ -132,10 +132,10 @@ def test_table_2_needs_its_averages():
 def test_incomparable_runs_share_no_table(config: dict, fields: dict):
   first = family()
   second = [s._replace(result=changed(s.result, config, **fields)) for s in first]
-  groups, left_out = comparison.group(first + second)
+  groups, left_out = results.group(first + second)
   assert not left_out
   assert [len(group.table_3['base']) for group in groups] == [3, 3]
-  _, table = report.every_result([first[0], second[0]])
+  _, table = listing.every_result([first[0], second[0]])
   assert all(rf'| 19.50 \[19.0, 20.0\]{mark} |' in table for mark in '¹²')
 
 
@@ -144,7 +144,7 @@ def test_which_settings_matter():
   *bases, row = family()
   without = 'data.name', 'data.cleaning.max_ratio', 'patience', 'decode_tokens'
   for key in (*without, 'tokens_per_batch', 'warmup_steps', 'extra_length'):
-    groups, left_out = comparison.group(
+    groups, left_out = results.group(
       [*bases, row._replace(result=changed(row.result, {key: 7}))]
     )
     rows = {'base', 'C1'} if key in without else {'base'}

@@ -1,12 +1,14 @@
 """Pictures of Table 3: their marks and labels."""
 
+import json
+import pathlib
 import re
 import xml.etree.ElementTree
 
 import pytest
 
-from toy.results import family
-from transformer_jax.report import comparison, figures
+from toy.results import changed, family, of_row, scored
+from transformer_jax.report import comparison, figures, results
 from transformer_jax.report.page import Picture
 from transformer_jax.report.results import ScoredRun
 
@@ -19,7 +21,7 @@ def words(svg: str) -> list[str]:
 
 
 def pictured(runs: list[ScoredRun]) -> tuple[list[Picture], comparison.Differences]:
-  (group,), _ = comparison.group(runs)
+  (group,), _ = results.group(runs)
   ours = comparison.differences(group, lambda *_: None)
   return figures.rows_minus_base(group, ours, ''), ours
 
@@ -31,7 +33,8 @@ def test_table_3_is_pictured():
   assert perplexity.name == 'table3.perplexity' and bleu.name == 'table3.bleu'
   for picture, difference in zip((perplexity, bleu), ours['C1'], strict=True):
     labels = words(picture.svg)
-    assert {'base', 'C1: N 1', 'E: positions learned', 'the paper'} <= {*labels}
+    assert {'base', 'C1: N 1', 'the paper'} <= {*labels}
+    assert not any(label.startswith('E:') for label in labels), 'it did not run'
     # C1's bar is its interval, in the scale of the points of its two seeds.
     bar, _ = re.findall(r'<path d="M ([^"]*)" [^>]*stroke-opacity: 0.3', picture.svg)
     left, y, _, right, _ = bar.split()
@@ -43,3 +46,20 @@ def test_table_3_is_pictured():
     assert half == pytest.approx(scale * difference.margin, rel=1e-3)
   assert {'← better', 'worse →'} <= {*words(perplexity.svg)}
   assert {'← worse', 'better →'} <= {*words(bleu.svg)}
+
+
+def test_curves_have_a_line_for_each_run(tmp_path: pathlib.Path):
+  """One that diverged does not flatten the others; NaN has no point."""
+  runs = []
+  for name, factor in (('a', 1.0), ('b', 1.1), ('c', 1000.0)):
+    home = tmp_path / name
+    records = [{'step': n, 'loss': factor * 8 / n} for n in range(1, 9)]
+    records.append({'step': 9, 'dev_perplexity': None})
+    home.mkdir()
+    (home / 'metrics.jsonl').write_text('\n'.join(map(json.dumps, records)))
+    run = scored(changed(of_row(), row=None), name)
+    runs.append(run._replace(home=home, path=home / 'result.json'))
+  (picture,) = figures.curves(runs)
+  assert picture.name == 'curves.loss' and {'a', 'b', 'c'} <= {*words(picture.svg)}
+  ticks = [float(x) for x in words(picture.svg) if re.fullmatch(r'\d+(\.\d+)?', x)]
+  assert picture.svg.count('stroke: var(--blue)') > 1 and max(ticks) < 10

@@ -4,14 +4,14 @@ import pytest
 
 from configs import table3 as configs
 from toy.results import cells, changed, of_config, scored
-from transformer_jax.report import comparison, paper, tables
+from transformer_jax.report import paper, report, results
 from transformer_jax.report.results import ScoredRun
 from transformer_jax.runs.result import Result
 
 
 def printed(runs: list[ScoredRun]) -> str:
-  (group,), _ = comparison.group(runs)
-  return tables.table_2(group)
+  (group,), _ = results.group(runs)
+  return report.table_2(group)
 
 
 def on_test(row: str) -> Result:

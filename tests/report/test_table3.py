@@ -7,17 +7,16 @@ import pytest
 
 from configs import table3 as configs
 from toy.results import cells, changed, family, of_config, scored
-from transformer_jax.report import comparison, paper
+from transformer_jax.report import comparison, results, rows
 from transformer_jax.report.page import markdown
 from transformer_jax.report.report import describe_group
 from transformer_jax.report.results import ScoredRun
-from transformer_jax.scoring import significance
 
 
 def printed(
   runs: list[ScoredRun], compare: comparison.Compare = lambda *_: None
 ) -> str:
-  (group,), _ = comparison.group(runs)
+  (group,), _ = results.group(runs)
   ours = comparison.differences(group, compare)
   return markdown(describe_group(group, ours, ''))
 
@@ -42,7 +41,7 @@ def test_table_3_in_miniature_beside_the_papers():
     '2.40 M',
   ]
   assert cells(text, 'C1', 1)[1:6] == ['N 2', 'N 1', '1', '6.11', '7.00 ± 0.43']
-  assert [row for row in paper.TABLE_3 if f'| {row} |' in text] == ['base', 'C1']
+  assert [row for row in rows.TABLE_3 if f'| {row} |' in text] == ['base', 'C1']
   assert "Not the paper's corpus, nor its base model (here N 3, d_model 128" in text
 
 
@@ -56,6 +55,29 @@ def test_runs_of_the_papers_size_stand_beside_its_numbers():
   held_out = changed(result, {'data.files.dev': ['newstest2012']})
   text = printed([scored(held_out)])
   assert '## Table 3 in miniature on wmt14.en-de, scored on newstest2012' in text
+
+
+def test_seeds_that_are_all_equal_tell_of_no_noise():
+  """Else any difference would be beyond it."""
+  assert comparison.noise([[0.0, 0.0], [0.4]]) is None
+  assert comparison.noise([[0.1, 0.1, 0.1]]) is None, 'however it is rounded'
+
+
+def test_noise_pools_what_varies_within_groups():
+  groups = [[1.0, 2.0, 3.0], [10.0, 14.0], [99.0]]
+  result = comparison.noise(groups)
+  assert result.freedom == 3
+  assert result.deviation == pytest.approx(((2 + 8) / 3) ** 0.5)
+
+
+def test_margin_holds_95_percent_of_the_differences():
+  rng = np.random.default_rng(1)
+  held = 0
+  for _ in range(2000):
+    base, row = rng.normal(20, 0.3, 3), rng.normal(20, 0.3, 1)
+    noise = comparison.noise([base, row])
+    held += abs(row.mean() - base.mean()) <= comparison.margin(noise, 1, 3)
+  assert held / 2000 == pytest.approx(0.95, abs=0.015)
 
 
 @pytest.mark.parametrize(
@@ -85,9 +107,9 @@ def test_equality_is_shown_wrongly_once_in_twenty():
     agreed[true] = 0
     for _ in range(1000):
       base, row = rng.normal(20, 0.15, 4), rng.normal(20 + true, 0.15, 4)
-      spread = significance.noise([base, row])
-      mean, half = row.mean() - base.mean(), significance.margin(spread, 4, 4)
-      narrow = significance.margin(spread, 4, 4, level=0.9)
+      spread = comparison.noise([base, row])
+      mean, half = row.mean() - base.mean(), comparison.margin(spread, 4, 4)
+      narrow = comparison.margin(spread, 4, 4, level=0.9)
       one = comparison.Difference([], mean, half, narrow, 0.4)
       agreed[true] += one.verdict(0) == 'agrees'
   assert agreed[0.4] / 1000 == pytest.approx(0.05, abs=0.02) and agreed[0.0] > 800
@@ -98,17 +120,71 @@ def test_differences_from_base():
   text = printed(family(*rows), lambda *_: 0.9)
   # Two degrees of freedom, sd 0.1 and 0.2, one run against three: t is 4.303.
   assert cells(text, 'C1') == (
-    'C1 | +1.19 | +2.00 ± 0.50 | agrees | -2.1 | -4.00 ± 0.99 | 0.900 | agrees'
+    'C1 | +2.00 ± 0.50 | agrees | -4.00 ± 0.99 | agrees | 0.900 | +1.19 | -2.1'
   ).split(' | ')
-  assert cells(text, 'D1')[3::4] == ['disagrees', 'disagrees']
-  assert cells(text, 'C7')[3::4] == ['disagrees', 'undecided']
-  assert cells(text, 'E')[3::4] == ['disagrees', 'undecided']
+  assert cells(text, 'D1')[2:5:2] == ['disagrees', 'disagrees']
+  assert cells(text, 'C7')[2:5:2] == ['disagrees', 'undecided']
+  assert cells(text, 'E')[2:5:2] == ['disagrees', 'undecided (13 of 100)']
   assert 'Not run: A1, A2, ' in text and '| B1 |' not in text
   assert 'can show differences from 0.50 PPL and 0.99 BLEU on' in text
 
 
+def test_a_row_of_one_of_a_claim_has_one_verdict():
+  """The larger C3 is to be better, although the paper's BLEU of it fell."""
+  text = printed(family(('C3', 1, 5.0, 20.0), ('A2', 1, 5.0, 20.0)))
+  assert cells(text, 'C3')[2:5:2] == ['undecided', 'undecided']
+  assert 'C3 (+0.00), (+0.00)' in text
+  assert cells(text, 'A2')[2] == 'undecided (1 of 100)', 'no difference is claimed'
+
+
+def test_power_is_how_often_equal_rows_are_called_so():
+  rng, agreed = np.random.default_rng(2), 0
+  spread, margin = comparison.Noise(0.25, 10), 0.4
+  for _ in range(2000):
+    mean = rng.normal(0, 0.25 * (2 / 3) ** 0.5)
+    own = comparison.Noise(0.25 * (rng.chisquare(10) / 10) ** 0.5, 10)
+    half, narrow = (comparison.margin(own, 3, 3, level=x) for x in (0.95, 0.9))
+    one = comparison.Difference([], mean, half, narrow, margin)
+    agreed += one.verdict(0) == 'agrees'
+  assert comparison.power(spread, margin, 3, 3) == pytest.approx(agreed / 20, abs=4)
+  assert comparison.power(spread, margin, 50, 50) == 100
+
+
+def test_a_row_of_ones_own_has_no_verdict():
+  own = {'A5': {'h': 64, 'd_k': 8}}
+  config = configs.get_config('A5,mini', own)
+  assert (config.model.h, config.model.d_k, config.model.d_v) == (64, 2, 16)
+  with pytest.raises(ValueError, match='A5'):
+    configs.get_config('A5,mini')
+  other = changed(of_config(config, 2), {'model.d_k': 4})
+  runs = [*family(), scored(of_config(config), 'mine'), scored(other, 'other')]
+  text = printed(runs)
+  # It has no part in the noise of the paper's rows.
+  own = ['+0.00 ± 0.50', '', '+0.00 ± 0.99', '']
+  assert cells(text, 'A5') == ['A5', *own, '', '', '']
+  line = cells(text, 'A5', 1)
+  assert line[1:4] == ['', 'h 64, d_k 2', '1'] and line[4] == line[6] == ''
+  assert 'other (row A5) is not in Table 3: its cells are not those of mine: ' in text
+  assert 'Of 7 claims 1 is undecided, 6 were not run.' in text
+
+
+def test_what_was_decoded_in_another_dtype_is_marked():
+  base, *rest, row = family()
+  other = changed(row.result, decode_dtype='bfloat16')
+  text = printed([base, *rest, row._replace(result=other)])
+  assert cells(text, 'C1')[1] == '+2.00 ± 0.50†' and 'C1 +2.00†, -4.00†' in text
+  assert '†: decoded in another dtype than base.' in text
+  assert '†' not in printed(family())
+
+
+def test_a_perplexity_beyond_guessing_is_said():
+  text = printed(family(('D1', 1, 1e300, 0.0)))
+  assert cells(text, 'D1', 1)[5] == r'\> 6,000: worse than guessing'
+  assert cells(text, 'D1')[1] == '+1.0e+300 ± 0.50'
+
+
 def test_pairs_are_of_one_seed():
-  (group,), _ = comparison.group(family(('C1', 2), ('C1', 9), ('D1', 9)))
+  (group,), _ = results.group(family(('C1', 2), ('C1', 9), ('D1', 9)))
   seeds = lambda _, *both: [[run.seed for run in runs] for runs in both]
   ours = comparison.differences(group, seeds)
   assert ours['C1'][1].p == [[1, 2], [1, 2]]
@@ -132,7 +208,7 @@ def test_nothing_is_judged_before_base_has_learnt():
 
 def test_what_a_comparison_lacks_is_named():
   text = printed([s for s in family() if s.seed == 1], lambda *_: 0.001)
-  assert cells(text, 'C1')[2:4] == ['+2.00', 'undecided']
+  assert cells(text, 'C1')[1:3] == ['+2.00', 'undecided']
   assert 'agrees |' not in text and 'No row has seeds that differ' in text
   text = printed([s for s in family() if s.name.startswith('base')])
   assert 'no runs of any other row' in text
@@ -149,7 +225,7 @@ WORSE, BETTER, SAME = (7.0, 16.0), (3.0, 24.0), (5.1, 20.1)
 def differences(*rows: tuple) -> comparison.Differences:
   """Returns those of these rows and of family(), which has a worse C1."""
   runs = family(*((row, 1, *scores) for row, scores in rows))
-  (group,), _ = comparison.group(runs)
+  (group,), _ = results.group(runs)
   return comparison.differences(group, lambda *_: None)
 
 
@@ -183,29 +259,27 @@ def test_verdict_of_a_claim(claim: str, rows: list[tuple], verdict: str):
 
 
 def test_a_claim_is_undecided_until_all_of_its_rows_ran():
-  claim = paper.Claim('', '', dict.fromkeys(('B1', 'B2'), paper.WORSE))
   for sign, verdict in (1, 'agrees'), (-1, 'disagrees'):
     row = tuple(
-      comparison.Difference([], 2.0 * sign * x, 1.0, 0.8, 0.4) for x in paper.WORSE
+      comparison.Difference([], 2.0 * sign * x, 1.0, 0.8, 0.4) for x in rows.WORSE
     )
-    assert comparison.judge_claim(claim, {'B1': row, 'B2': row}).verdict == verdict
-    assert comparison.judge_claim(claim, {'B1': row}).verdict == 'undecided'
+    assert comparison.judge_claim(rows.KEYS, {'B1': row, 'B2': row}).verdict == verdict
+    assert comparison.judge_claim(rows.KEYS, {'B1': row}).verdict == 'undecided'
 
 
 def test_no_evidence_for_a_claim_takes_its_agreement_away():
   """Nor does evidence against it win one, whatever the other rows say."""
   scale = ('disagrees', 'undecided', 'agrees')
-  claim = paper.Claim('', '', dict.fromkeys(('B1', 'B2'), paper.WORSE))
   outcomes = {-1: 2.0, 0: 0.0, 1: -2.0}  # of a difference whose sign is 1
 
   def verdict(marks: tuple[int, ...]) -> int:
-    signs = 2 * paper.WORSE
+    signs = 2 * rows.WORSE
     each = [
       comparison.Difference([], -sign * outcomes[mark], 1.0, 0.8, 0.4)
       for sign, mark in zip(signs, marks, strict=True)
     ]
     ours = {'B1': tuple(each[:2]), 'B2': tuple(each[2:])}
-    return scale.index(comparison.judge_claim(claim, ours).verdict)
+    return scale.index(comparison.judge_claim(rows.KEYS, ours).verdict)
 
   cases = [*itertools.product((-1, 0, 1), repeat=4)]
   assert {verdict(marks) for marks in cases} == {0, 1, 2}

@@ -22,6 +22,7 @@ from transformer_jax.runs.result import VERSION, Result
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring import bleu
 from transformer_jax.scoring.output import Output, SystemOutput
+from transformer_jax.scoring.translations import perplexity_text
 from transformer_jax.training.perplexity import Perplexity
 
 PACKAGES = ('jax', 'flax', 'optax', 'sentencepiece', 'sacrebleu', 'sacremoses')
@@ -203,7 +204,10 @@ def evaluate_run(
     interruption.last_words = lambda: written
     yield f'{split}: {_search(loaded, loaded.translator.dtype.name)}'
     yield from loaded.output.scorer.score_lines(vars(result))
-    yield f'dev perplexity {result.dev_perplexity:.3f} per piece'
+    model = loaded.config.model
+    pieces = model.target_vocab_size or model.vocab_size
+    perplexity = perplexity_text(result.dev_perplexity, pieces, 3)
+    yield f'dev perplexity {perplexity} per piece'
     for other, count in (result.overlap or {}).items():
       if count:
         yield f'{count} of the source sentences are in {other} too'

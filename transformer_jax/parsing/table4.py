@@ -59,7 +59,7 @@ def _summary(row: Row) -> str:
 def _run_row(run: ScoredRun) -> Row:
   result, model = run.result, run.config['model']
   return Row(
-    run.name,
+    run.title,
     _files(run, 'train'),
     _files(run, result.split),
     msgspec.convert(result.parsing, Parsing),

@@ -1,196 +1,83 @@
-"""Which results one table may compare, their differences from base, and the claims."""
+"""Differences from base, their noise between seeds, and verdicts on the claims."""
 
-import json
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from transformer_jax.config import KEYS, Tag, cells, flat, keys_of
-from transformer_jax.report import paper
-from transformer_jax.report.results import ScoredRun, signatures
-from transformer_jax.scoring.significance import Noise, margin, noise
+import numpy as np
+from scipy.special import stdtrit
+
+from transformer_jax.report import rows
+from transformer_jax.report.results import Group, ScoredRun
 from transformer_jax.scoring.translations import JUDGED, PERPLEXITY, Metric
 
-Cells = dict[str, float | str]  # of Table 3, by the names of its columns
-
-# Keys that cannot change a score; the corpus's identity stands for those of CORPUS.
-NO_INFLUENCE = frozenset(
-  name for name, key in KEYS.items() if key.tags in (Tag.CORPUS, Tag.BOOKKEEPING)
-)
-# Keys in which runs of one table may differ: its subject, and how a result was decoded.
-# unmet_conditions() checks the latter for each table.
-VARIED = frozenset({*keys_of(Tag.CELL), *keys_of(Tag.VARIES)})
+# Noise between seeds
 
 
-class Group(NamedTuple):
-  """Runs that can be compared; each row holds one result for each of its seeds."""
+class Noise(NamedTuple):
+  """Standard deviation between seeds, pooled over the rows with several seeds."""
 
-  base: Cells
-  table_3: dict[str, list[ScoredRun]]
-  table_2: dict[str, list[ScoredRun]]
-  left_out: list[str]
-
-  @property
-  def members(self) -> list[ScoredRun]:
-    """The results of both tables."""
-    return sum([*self.table_3.values(), *self.table_2.values()], [])
-
-  @property
-  def corpus(self) -> str:
-    """Returns the name of the corpus."""
-    return self.members[0].data['name']
+  deviation: float
+  freedom: int  # degrees of freedom
 
 
-def conditions(run: ScoredRun, runs: Sequence[ScoredRun]) -> tuple[str, ...]:
-  """Returns what results of one table share: corpus, scorers, other settings.
+def noise(groups: Sequence[Sequence[float]]) -> Noise | None:
+  """Returns the deviation between seeds, assumed to be the same in all groups.
 
-  Scorers are those that all of `runs` have.
+  A group has the values of all seeds of one row. Returns None if no group has a second
+  seed, or if all seeds of each group have the same value.
   """
-  config = flat(run.config)
-  settings = {key: config[key] for key in config.keys() - VARIED - NO_INFLUENCE}
-  return run.result.corpus, *signatures(run, runs), json.dumps(settings, sort_keys=True)
-
-
-def label(row: str, values: Cells) -> str:
-  """Returns a row's name and the first cell that it fills in: 'C4: d_model 32'."""
-  if row in ('base', 'big'):
-    return row
-  cell = next(iter(paper.TABLE_3[row].cells))
-  return f'{row}: {cell} {_text(values[cell])}'
-
-
-def cells_of_row(row: str, base: Cells, french: bool) -> Cells:
-  """Returns a row's cells for this base, which may be smaller than the paper's.
-
-  A number is scaled so that its ratio to the base's number is the same as in the paper.
-  """
-  expected = dict(base)
-  for cell, printed in paper.TABLE_3[row].cells.items():
-    if isinstance(printed, str):
-      expected[cell] = printed
-    else:
-      expected[cell] = base[cell] * (printed / paper.BASE[cell])
-  if row == 'big' and french:
-    expected['P_drop'] = base['P_drop']  # section 6.1
-  return expected
-
-
-def wrong_cells(run: ScoredRun, base: Cells) -> str:
-  """Returns the cells in which a run differs from its row; '' if it does in none."""
-  expected = cells_of_row(run.row, base, run.data['target_language'] == 'fr')
-  return ', '.join(
-    f'{cell} is {value}, not {_text(expected[cell])}'
-    for cell, value in cells(run.config).items()
-    if value != expected[cell]
-    and (isinstance(value, str) or not math.isclose(value, expected[cell]))
+  freedom = sum(len(values) - 1 for values in groups)
+  if all(len({*values}) == 1 for values in groups):
+    return None
+  squares = sum(
+    sum((v - statistics.fmean(values)) ** 2 for v in values) for values in groups
   )
+  return Noise(math.sqrt(squares / freedom), freedom)
 
 
-def _text(value: float | str) -> str:
-  return value if isinstance(value, str) else f'{value:g}'
+def margin(noise: Noise, *seeds: int, level: float = 0.95) -> float:
+  """Returns half the interval of a mean over this many seeds, by Student's t.
 
-
-def find_base(members: Sequence[ScoredRun]) -> Cells | None:
-  """Returns the base that fits the most rows: those with a run without wrong_cells().
-
-  Candidates are the paper's base and the cells of the runs of row base; of equals it is
-  the paper's, or else the last, as of a sweep that was prolonged. If none fits any row,
-  it is the paper's base on WMT14, and None elsewhere.
+  With two numbers of seeds it is that of the difference of two means.
   """
-  runs = [cells(run.config) for run in members if run.row == 'base']
-  fits = lambda base: len({s.row for s in members if not wrong_cells(s, base)})
-  base = max([paper.BASE, *reversed(runs)], key=fits)
-  return base if fits(base) or members[0].data['reader'] == 'wmt14' else None
+  error = noise.deviation * math.sqrt(sum(1 / count for count in seeds))
+  return float(stdtrit(noise.freedom, (1 + level) / 2)) * error
 
 
-def group(results: Sequence[ScoredRun]) -> tuple[list[Group], list[str]]:
-  """Returns groups of comparable runs, and reasons why other runs are in none.
+DRAWS = 10_000  # of a simulation
 
-  Runs of no row are in neither. The runs have distinct names.
+
+def power(noise: Noise, equivalence: float, *seeds: int) -> int:
+  """Returns how many of 100 rows that equal base would be called so, by simulation.
+
+  Each draw has its own means over seeds and its own estimate of the deviation. It is
+  called equal if its 90 % interval lies within `equivalence`, as Difference.verdict(0)
+  has it.
   """
-  alike: dict[tuple[str, ...], list[ScoredRun]] = {}
-  groups, left_out = [], []
-  for run in results:
-    if run.row in paper.TABLE_3:
-      alike.setdefault(conditions(run, results), []).append(run)
-  for members in alike.values():
-    base = find_base(members)
-    if base is None:
-      names = ', '.join(dict.fromkeys(run.name for run in members))
-      left_out.append(
-        f'{names}: no base to compare with: no run of row base has the same content of '
-        f'{members[0].data["name"]}, the same scorer and settings'
-      )
-      continue
-    own = _group(base, members)
-    if own.table_2 or own.table_3:
-      groups.append(own)
-    else:
-      left_out += own.left_out
-  return groups, left_out
-
-
-def _group(base: Cells, members: Sequence[ScoredRun]) -> Group:
-  own = Group(base, {}, {}, [])
-  # A run has several results; one that was prolonged also has results of fewer steps.
-  by_run: dict[tuple[str, str, int], list[ScoredRun]] = {}
-  for run in members:
-    if wrong := wrong_cells(run, base):
-      reason = f'{run.name} is not row {run.row}, as its config says: {wrong}'
-      own.left_out.extend({reason} - {*own.left_out})
-    else:
-      is_test = run.result.split == 'test' and run.row in paper.TABLE_2_NAMES
-      key = run.name, run.row, 2 if is_test else 3
-      by_run.setdefault(key, []).append(run)
-  for (name, row, number), results in by_run.items():
-    table = own.table_2 if number == 2 else own.table_3
-    best = min(results, key=lambda run: len([*unmet_conditions(run, number)]))
-    reasons = '; '.join(unmet_conditions(best, number))
-    same_seed = [run.name for run in table.get(row, []) if run.seed == best.seed]
-    if same_seed and not reasons:
-      reasons = f'seed {best.seed} is in the table already, from {same_seed[0]}'
-    if reasons:
-      own.left_out.append(f'{name} (row {row}) is not in Table {number}: {reasons}')
-    else:
-      table.setdefault(row, []).append(best)
-  return own
-
-
-def unmet_conditions(run: ScoredRun, table: int) -> Iterator[str]:
-  """Yields what keeps a result out of Table 2 or 3.
-
-  Table 2 takes newstest2014 with 5 (base) or 20 (big) checkpoints averaged, Table 3 dev
-  with the last checkpoint alone.
-  """
-  result = run.result
-  pairs, averaged = ['en-de'], 1
-  if table == 2:
-    pairs, averaged = [*paper.VOCABULARY], paper.TRAINING[run.row].averaged
-  if run.pair not in pairs:
-    yield f'{run.pair}, not {" or ".join(pairs)}'
-  if table == 2 and run.test_set != paper.TEST_SETS['test']:
-    yield f'scored on {run.test_set}, not {paper.TEST_SETS["test"]}'
-  if table == 3 and result.split != 'dev':
-    yield f'scored on {run.test_set}, which is {result.split}, not dev'
-  if (result.beam, result.alpha) != (paper.BEAM, paper.ALPHA):
-    decoded = f'beam {result.beam}, alpha {result.alpha}'
-    yield f'{decoded}, not beam {paper.BEAM}, alpha {paper.ALPHA}'
-  if len(result.averaged) != averaged:
-    yield f'{len(result.averaged)} checkpoints averaged, not {averaged}'
-  if result.step != run.config['train_steps']:
-    yield f'{result.step:,} of {run.config["train_steps"]:,} updates'
+  rng = np.random.default_rng(1)
+  spread = noise.deviation * math.sqrt(sum(1 / count for count in seeds))
+  means = rng.normal(0, spread, DRAWS)
+  estimates = np.sqrt(rng.chisquare(noise.freedom, DRAWS) / noise.freedom)
+  halves = float(stdtrit(noise.freedom, 0.95)) * spread * estimates
+  return round(100 * float(np.mean(np.abs(means) + halves < equivalence)))
 
 
 # Differences from base
+
+DAGGER = '†'
 
 # (metric, systems, as many baselines) -> p of no difference; None without their texts
 Compare = Callable[[Metric, Sequence[ScoredRun], Sequence[ScoredRun]], float | None]
 
 
 class Difference(NamedTuple):
-  """A row minus base, in a metric."""
+  """A row minus base, in a metric.
+
+  Its text has DAGGER where outputs were decoded in other dtypes than base's.
+  """
 
   seeds: list[float]  # each run minus the mean of base's
   mean: float
@@ -198,6 +85,8 @@ class Difference(NamedTuple):
   narrow: float | None  # half its 90 % interval
   equivalence: float  # what is smaller is no difference
   p: float | None = None  # over sentences; None without a test
+  power: int | None = None  # of 100 rows like base, how many would agree; see power()
+  mark: str = ''  # DAGGER or nothing
 
   def verdict(self, sign: int) -> str:
     """Returns 'agrees', 'disagrees' or 'undecided'.
@@ -219,8 +108,13 @@ class Difference(NamedTuple):
     return 'agrees' if self.mean * sign > 0 else 'disagrees'
 
   def __str__(self) -> str:
-    margin = '' if self.margin is None else f' ± {self.margin:.2f}'
-    return f'{self.mean:+.2f}{margin}'
+    margin = '' if self.margin is None else f' ± {number(self.margin)}'
+    return f'{number(self.mean, "+")}{margin}{self.mark}'
+
+
+def number(value: float, sign: str = '') -> str:
+  """Returns a value as text, with two decimals unless it is huge; `sign`: '+' or ''."""
+  return f'{value:{sign}.2f}' if abs(value) < 1e6 else f'{value:{sign}.1e}'
 
 
 Differences = Mapping[str, tuple[Difference, ...]]  # of a row in each of JUDGED
@@ -235,7 +129,7 @@ def differences(group: Group, compare: Compare) -> Differences:
   if 'base' not in group.table_3:
     return {}
   base, noises = group.table_3['base'], pool_noise(group)
-  seeds, rows = {run.seed: run for run in base}, {}
+  seeds, every = {run.seed: run for run in base}, {}
   for row, results in group.table_3.items():
     pairs = [(run, seeds[run.seed]) for run in results if run.seed in seeds]
     ours = []
@@ -244,8 +138,8 @@ def differences(group: Group, compare: Compare) -> Differences:
       if row != 'base' and pairs and metric.of_text:
         one = one._replace(p=compare(metric, *zip(*pairs, strict=True)))
       ours.append(one)
-    rows[row] = tuple(ours)
-  return rows
+    every[row] = tuple(ours)
+  return every
 
 
 def values(runs: Iterable[ScoredRun], metric: Metric) -> list[float]:
@@ -255,14 +149,14 @@ def values(runs: Iterable[ScoredRun], metric: Metric) -> list[float]:
 
 
 def pool_noise(group: Group) -> list[Noise | None]:
-  """Returns the noise between seeds in each of JUDGED, pooled over rows.
+  """Returns the noise between seeds in each of JUDGED, pooled over the paper's rows.
 
   It is None where nothing can be judged: no seeds differ, or base has not learnt.
   """
   if why_untrained(group):
     return [None] * len(JUDGED)
-  rows = group.table_3.values()
-  return [noise([values(runs, metric) for runs in rows]) for metric in JUDGED]
+  known = [runs for row, runs in group.table_3.items() if row in rows.TABLE_3]
+  return [noise([values(runs, metric) for runs in known]) for metric in JUDGED]
 
 
 def why_untrained(group: Group) -> str:
@@ -286,17 +180,22 @@ def why_untrained(group: Group) -> str:
 
 def paper_differences(row: str) -> list[float]:
   """Returns the paper's differences from its base in each of JUDGED."""
-  both = (paper.TABLE_3[name].values for name in (row, 'base'))
+  both = (rows.TABLE_3[name].values for name in (row, 'base'))
   return [
     round(own - base, metric.decimals)
     for metric, own, base in zip(JUDGED, *both, strict=True)
   ]
 
 
-def paper_signs(row: str) -> list[int]:
-  """Returns the signs of the paper's differences, 0 for those that are none."""
+def expected_signs(row: str) -> tuple[int, ...]:
+  """Returns the signs that a row's differences are judged by, one for each of JUDGED.
+
+  They are the claim's, or else those of the paper's differences, 0 for what is none.
+  """
+  if claimed := rows.TABLE_3[row].claimed:
+    return claimed
   both = zip(JUDGED, paper_differences(row), strict=True)
-  return [0 if abs(x) < m.margin else int(math.copysign(1, x)) for m, x in both]
+  return tuple(0 if abs(x) < m.margin else int(math.copysign(1, x)) for m, x in both)
 
 
 def _difference(
@@ -306,11 +205,16 @@ def _difference(
   noise: Noise | None,
 ) -> Difference:
   against = statistics.fmean(values(base, metric))
-  printed = paper.TABLE_3['base'].values[JUDGED.index(metric)]
+  printed = rows.TABLE_3['base'].values[JUDGED.index(metric)]
   equivalence = metric.margin * (against / printed if metric.is_relative else 1)
   seeds = [value - against for value in values(results, metric)]
-  half = lambda level: noise and margin(noise, len(results), len(base), level=level)
-  return Difference(seeds, statistics.fmean(seeds), half(0.95), half(0.9), equivalence)
+  counts, mean = (len(results), len(base)), statistics.fmean(seeds)
+  half = lambda level: noise and margin(noise, *counts, level=level)
+  chance = None if noise is None else power(noise, equivalence, *counts)
+  dtypes = [{run.result.decode_dtype for run in runs} for runs in (results, base)]
+  mark = DAGGER if len(set.union(*dtypes)) > 1 else ''
+  rest = half(0.95), half(0.9), equivalence
+  return Difference(seeds, mean, *rest, power=chance, mark=mark)
 
 
 def smallest_difference(group: Group) -> str:
@@ -343,7 +247,7 @@ VERDICTS = {
 class Judgement(NamedTuple):
   """A claim, and its rows minus base: 'B1 +0.49, -1.48; B2 +0.17, (-0.28)'."""
 
-  claim: paper.Claim
+  claim: rows.Claim
   verdict: str  # of VERDICTS
   ours: str  # with brackets around what is undecided
   papers: str
@@ -351,20 +255,21 @@ class Judgement(NamedTuple):
 
 def judge(ours: Differences) -> list[Judgement]:
   """Judges each of the paper's claims by our runs of its rows."""
-  return [judge_claim(claim, ours) for claim in paper.CLAIMS]
+  return [judge_claim(claim, ours) for claim in rows.CLAIMS]
 
 
-def judge_claim(claim: paper.Claim, ours: Differences) -> Judgement:
+def judge_claim(claim: rows.Claim, ours: Differences) -> Judgement:
   """Judges a claim by its rows; it is undecided until all of them were run.
 
   It agrees if all of JUDGED do, and disagrees if one of them does.
   """
-  rows = {row: signs for row, signs in claim.rows.items() if row in ours}
-  verdicts = [[*map(Difference.verdict, ours[row], rows[row])] for row in rows]
+  every = rows.rows_of(claim)
+  run = [row for row in every if row in ours]
+  verdicts = [verdicts_of(row, ours) for row in run]
   both = {_together(of_rows) for of_rows in zip(*verdicts, strict=True)}
-  if not rows:
+  if not run:
     verdict = 'not run'
-  elif len(rows) < len(claim.rows):
+  elif len(run) < len(every):
     verdict = 'undecided'
   elif 'disagrees' in both:
     verdict = 'disagrees'
@@ -372,10 +277,29 @@ def judge_claim(claim: paper.Claim, ours: Differences) -> Judgement:
     verdict = 'agrees' if both == {'agrees'} else 'undecided'
   own = (
     f'{row} {", ".join(map(_effect, ours[row], of_row))}'
-    for row, of_row in zip(rows, verdicts, strict=True)
+    for row, of_row in zip(run, verdicts, strict=True)
   )
-  papers = (f'{row} {", ".join(paper_texts(row))}' for row in claim.rows)
+  papers = (f'{row} {", ".join(paper_texts(row))}' for row in every)
   return Judgement(claim, verdict, '; '.join(own), '; '.join(papers))
+
+
+def verdicts_of(row: str, ours: Differences) -> list[str]:
+  """Returns the verdict on a row of the paper in each of JUDGED."""
+  return [*map(Difference.verdict, ours[row], expected_signs(row))]
+
+
+def power_texts(row: str, ours: Differences) -> list[str]:
+  """Returns what the seeds could show where "no difference" is undecided.
+
+  One text for each of JUDGED; '' where another rule decides.
+  """
+  both = zip(ours[row], expected_signs(row), verdicts_of(row, ours), strict=True)
+  return [
+    f'{one.power} of 100'
+    if sign == 0 and verdict == 'undecided' and one.power is not None
+    else ''
+    for one, sign, verdict in both
+  ]
 
 
 def paper_texts(row: str) -> list[str]:
@@ -385,7 +309,8 @@ def paper_texts(row: str) -> list[str]:
 
 
 def _effect(one: Difference, verdict: str) -> str:
-  return f'({one.mean:+.2f})' if verdict == 'undecided' else f'{one.mean:+.2f}'
+  text = number(one.mean, '+') + one.mark
+  return f'({text})' if verdict == 'undecided' else text
 
 
 def _together(verdicts: Iterable[str]) -> str:

@@ -1,9 +1,9 @@
-"""Pictures of Table 3 as differences from base: SVG, in light and in dark."""
+"""Pictures of differences from base and of training: SVG, in light and in dark."""
 
 import functools
 import io
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import cycler
 import matplotlib
@@ -11,9 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from transformer_jax.report import comparison, paper
-from transformer_jax.report.comparison import Difference, Differences, Group, label
+from transformer_jax.config import cells
+from transformer_jax.report import comparison, rows
+from transformer_jax.report.comparison import Difference, Differences
 from transformer_jax.report.page import COLOURS, Picture
+from transformer_jax.report.results import Group, ScoredRun
+from transformer_jax.runs.records import read_records
 from transformer_jax.scoring.translations import JUDGED, Metric
 
 _, INK, FAINT, GREY, *LINES = (light for light, _ in COLOURS.values())
@@ -62,7 +65,7 @@ def picture(
 
 
 OURS, PAPERS = LINES[:2]
-HEIGHT = 5.6  # inches
+MARGINS, ROW = 1.4, 0.2  # inches: around the rows, and of a row
 RUN = {'marker': 'o', 'color': OURS, 'markersize': 3.2, 'linestyle': ''}
 MEAN = {'marker': '|', 'color': OURS, 'markersize': 8, 'markeredgewidth': 1.4}
 INTERVAL = {'color': OURS, 'linewidth': 5, 'alpha': 0.3, 'solid_capstyle': 'butt'}
@@ -70,39 +73,41 @@ PRINTED = {'marker': 'D', 'color': PAPERS, 'markersize': 4, 'linestyle': ''}
 BELOW = 0.32  # of a row's height, by which the paper's value stands lower
 
 
-def rows_minus_base(group: Group, rows: Differences, number: str) -> list[Picture]:
-  """Returns pictures of each row of Table 3 minus base, one for each of JUDGED.
+def rows_minus_base(group: Group, ours: Differences, number: str) -> list[Picture]:
+  """Returns pictures of each row that ran minus base, one for each of JUDGED.
 
   `number` ends their names, which so differ from those of other groups.
   """
   pictures = []
   for n, metric in enumerate(JUDGED):
-    ours = {row: both[n] for row, both in rows.items()}
-    printed = {row: comparison.paper_differences(row)[n] for row in paper.TABLE_3}
-    cells_of = lambda row: comparison.cells_of_row(row, group.base, False)
-    names = [label(row, cells_of(row)) for row in printed]
+    one = {row: ours[row][n] for row in group.rows}
+    known = [row for row in one if row in rows.TABLE_3]
+    printed = {row: comparison.paper_differences(row)[n] for row in known}
+    first = lambda row: cells(group.table_3[row][0].config)
+    names = {row: rows.label(row, first(row), group.base) for row in one}
     title = metric.title[0].upper() + metric.title[1:]
     text = f"{title} of each row of Table 3 minus base's, ours and the paper's"
-    draw = functools.partial(_draw_rows, metric, names, ours, printed)
+    draw = functools.partial(_draw_rows, metric, names, one, printed)
     name = f'table3.{metric.title.lower()}{number}'
-    pictures.append(picture(name, text, HEIGHT, draw))
+    height = MARGINS + ROW * max(_heights(one).values())
+    pictures.append(picture(name, text, height, draw))
   return pictures
 
 
 def _draw_rows(
   metric: Metric,
-  names: Sequence[str],
+  names: dict[str, str],
   ours: dict[str, Difference],
   printed: dict[str, float],
   figure: Figure,
 ) -> None:
   axes = figure.add_subplot(xlabel=f'{metric.title} ({metric.unit}), minus base')
-  heights, edge = _heights(), _edge(ours, printed)
+  heights, edge = _heights(ours), _edge(ours, printed)
   axes.set(xlim=(-1.08 * edge, 1.08 * edge), ylim=(max(heights.values()) + 0.8, -0.8))
   if edge >= 100:  # whose labels are wide
     axes.xaxis.set_major_locator(MaxNLocator(4))
   axes.axvline(0, color=INK, linewidth=0.8)
-  axes.set_yticks([*heights.values()], names)
+  axes.set_yticks([*heights.values()], [names[row] for row in heights])
   axes.tick_params(axis='y', length=0)
   axes.spines['left'].set_visible(False)
   ends = ('worse', 'better')[:: metric.sign]
@@ -110,9 +115,8 @@ def _draw_rows(
   axes.set_title(f'{ends[1]} →', loc='right', weight='normal')
   axes.set_title(metric.column, loc='center')
   for row, y in heights.items():
-    if row in ours:
-      _draw_row(axes, ours[row], y, edge, row != 'base')
-    if row != 'base':
+    _draw_row(axes, ours[row], y, edge, row != 'base')
+    if row != 'base' and row in printed:
       axes.plot(printed[row], y + BELOW, **PRINTED)
   kinds = {'a run': RUN, 'mean': MEAN | {'linestyle': ''}, '95 % interval': INTERVAL}
   kinds['the paper'] = PRINTED
@@ -127,7 +131,8 @@ def _draw_row(
   """Draws a point for each seed, the mean, its interval; a number if off the axis."""
   if abs(ours.mean) > edge:
     right = ours.mean > 0
-    text = f'{ours.mean:+.1f} →' if right else f'← {ours.mean:+.1f}'
+    mean = comparison.number(ours.mean, '+')
+    text = f'{mean} →' if right else f'← {mean}'
     style = {'ha': 'right' if right else 'left', 'va': 'center', 'weight': 'bold'}
     axes.text(edge if right else -edge, y, text, color=OURS, **style)
     return
@@ -138,10 +143,10 @@ def _draw_row(
   axes.plot(ours.seeds, [y] * len(ours.seeds), **RUN)
 
 
-def _heights() -> dict[str, float]:
+def _heights(names: Iterable[str]) -> dict[str, float]:
   """Returns each row's height, from the top, with a gap between groups."""
   heights, y, before = {}, 0.0, 'base'
-  for row in paper.TABLE_3:
+  for row in names:
     y += 0.5 if row[0] != before[0] or row == 'big' else 0.0
     heights[row], before = y, row
     y += 1.0
@@ -151,9 +156,66 @@ def _heights() -> dict[str, float]:
 def _edge(ours: dict[str, Difference], printed: dict[str, float]) -> float:
   """Returns where the axis ends; rows that are far off do not squeeze the others."""
   needed = [
-    max(abs(printed[row]), abs(one.mean) + (one.margin or 0.0), *map(abs, one.seeds))
+    max(abs(one.mean) + (one.margin or 0.0), *map(abs, one.seeds))
     for row, one in ours.items()
+    if row != 'base'
   ]
-  usual, largest = 4 * statistics.median(needed), max(needed)
   papers = max(map(abs, printed.values()))
+  usual, largest = max(papers, 4 * statistics.median_low(needed)), max(needed)
   return max(papers, largest if largest < 1.5 * usual else usual)
+
+
+# Curves
+
+# What training measures, by its name in metrics.jsonl.
+MEASURED = {
+  'loss': 'training loss (nats per piece)',
+  'dev_perplexity': 'dev perplexity (per piece)',
+}
+STYLES = ('-', '--', ':', '-.')
+CURVES_HEIGHT = 3.6  # inches
+
+
+def curves(runs: Sequence[ScoredRun]) -> list[Picture]:
+  """Returns a picture of each of MEASURED by update, with a line for each run.
+
+  Runs of a row have one colour, and so have runs of one name without a row.
+
+  Raises:
+    UserError: a metrics.jsonl is damaged.
+  """
+  every = [(run.row or run.name, read_records(run.metrics)) for run in runs]
+  pictures = []
+  for key, axis in MEASURED.items():
+    lines = [
+      (name, [(r['step'], r[key]) for r in records if r.get(key) is not None])
+      for name, records in every
+    ]
+    lines = [(name, points) for name, points in lines if points]
+    if lines:
+      draw = functools.partial(_draw_curves, axis, lines)
+      text = f'{axis[0].upper()}{axis[1:]} of each run by update'
+      pictures.append(picture(f'curves.{key}', text, CURVES_HEIGHT, draw))
+  return pictures
+
+
+def _draw_curves(
+  axis: str, lines: Sequence[tuple[str, list[tuple[int, float]]]], figure: Figure
+) -> None:
+  axes = figure.add_subplot(xlabel='update', ylabel=axis)
+  names = [*dict.fromkeys(name for name, _ in lines)]
+  looks = {
+    name: {'color': LINES[n % len(LINES)], 'linestyle': STYLES[n // len(LINES) % 4]}
+    for n, name in enumerate(names)
+  }
+  for name, points in lines:
+    axes.plot(*zip(*points, strict=True), linewidth=1, **looks[name])
+  # What is far above most runs' end, such as a start or a run that diverged, leaves.
+  ends = [points[-1][1] for _, points in lines]
+  lowest = min(value for _, points in lines for _, value in points)
+  highest = max(value for _, points in lines for _, value in points)
+  top = min(highest, 3 * statistics.median_low(ends))
+  axes.set_ylim(lowest - 0.05 * (top - lowest), top + 0.05 * (top - lowest))
+  handles = [axes.plot([], [], linewidth=1, **looks[name])[0] for name in names]
+  where = {'loc': 'outside lower center', 'ncols': 4, 'handlelength': 1.8}
+  figure.legend(handles, names, columnspacing=1.2, fontsize=7, **where)

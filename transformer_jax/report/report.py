@@ -1,16 +1,18 @@
 """Makes the whole report from paths: all sections, and a summary for a terminal."""
 
 import pathlib
+import statistics
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tqdm import tqdm
 
+from transformer_jax.config import cells
 from transformer_jax.machine.errors import UserError
-from transformer_jax.report import comparison, figures, paper, results, tables
-from transformer_jax.report.comparison import Differences, Group
+from transformer_jax.model import flops
+from transformer_jax.report import comparison, figures, listing, paper, results, rows
+from transformer_jax.report.comparison import DAGGER, Differences, Noise, margin, noise
 from transformer_jax.report.page import (
   Block,
   bullets,
@@ -21,21 +23,32 @@ from transformer_jax.report.page import (
   table,
   table_of,
 )
-from transformer_jax.report.results import HeldOut, ScoredRun, shown_metrics, signatures
-from transformer_jax.report.tables import DASH
-from transformer_jax.scoring.bleu import Score
+from transformer_jax.report.results import Group, HeldOut, ScoredRun, shown_metrics
 from transformer_jax.scoring.output import Output
 from transformer_jax.scoring.translations import (
   JUDGED,
   PERPLEXITY,
   Metric,
-  text_metrics,
+  perplexity_text,
 )
 
 TITLE = 'Attention Is All You Need: runs'
 WIDTH, INDENT = 96, 15  # of a terminal's lines
 
-SUPERSCRIPTS = str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹')
+SPREAD = (
+  'Scores: mean of the seeds ± half its 95 % interval (Student, the spread between '
+  'seeds pooled over all rows with several); sd: between the seeds of the row.'
+)
+RULES = 'docs/report.md has the rules of a verdict.'
+NOTE = (
+  'Each minus base, ± half the 95 % interval (Student, the spread between seeds pooled '
+  'over all rows with several). p: of another sign with other sentences; no verdict '
+  f'depends on it. The paper has one run for each row. {RULES}'
+)
+POWER = (
+  'n of 100: with these seeds, and as much noise, so many rows that truly equal base '
+  'would be called so.'
+)
 Study = tuple[Group, Differences]
 Facts = list[tuple[str, str]]
 
@@ -87,8 +100,7 @@ def _report_runs(
   """Returns summary and blocks of runs that translate; `unread`: why others are not."""
   for run in runs:
     texts.references(run)  # refuses translations of another number
-  groups, ungrouped = comparison.group(runs)
-  left_out = [*unread, *ungrouped]
+  groups, ungrouped = results.group(runs)
   with tqdm(desc='comparing', unit='row', disable=None) as bar:
 
     def compare(metric: Metric, *both: Sequence[ScoredRun]) -> float | None:
@@ -96,32 +108,33 @@ def _report_runs(
       return paired_p(metric, *both, texts)
 
     studies = [(group, comparison.differences(group, compare)) for group in groups]
-  top = _facts(studies, left_out)
+  top = [fact for study in studies for fact in _facts(*study, len(studies) > 1)]
   blocks = [heading(2, 'What the runs say'), facts(top)] if top else []
   for n, study in enumerate(studies, 1):
     blocks += describe_group(*study, f'.{n}' if len(studies) > 1 else '')
-  blocks += every_result(runs)
-  blocks += sample_translations(runs, texts, samples)
-  if left_out:
+  blocks += [*listing.every_result(runs), *listing.curves(runs)]
+  blocks += listing.sample_translations(runs, texts, samples)
+  if left_out := [*unread, *ungrouped]:
     blocks += [heading(2, 'Left out'), bullets(left_out)]
-  blocks += [heading(2, 'How it was scored'), bullets(footnotes(runs))]
+  blocks += [heading(2, 'How it was scored'), bullets(listing.footnotes(runs))]
+  top += [('Left out', why) for group in groups for why in group.left_out]
+  top += [('Left out', why) for why in ungrouped]
   return _on_terminal(top, runs, studies), blocks
 
 
 def describe_group(group: Group, ours: Differences, number: str) -> list[Block]:
   """Returns the blocks of a group; `number` ends the names of its pictures."""
-  title, about = heading(2, tables.title(group)), paragraph(tables.about(group))
-  blocks: list[Block] = [title, about]
+  top = heading(2, title_of(group)), paragraph(about(group))
+  blocks: list[Block] = [*top]
   if len(ours) > 1:
-    blocks += tables.claims(ours)
+    blocks += claims(ours)
     blocks.append(heading(3, "Differences from base, ours and the paper's"))
     blocks += figures.rows_minus_base(group, ours, number)
   if group.table_3:
-    blocks += tables.rows_minus_base(group, ours)
-    blocks += tables.table_3(group)
+    blocks += rows_minus_base(group, ours)
+    blocks += table_3(group)
   if group.table_2:
-    title = heading(3, f'Table 2 on {group.corpus}')
-    blocks += [title, tables.table_2(group)]
+    blocks += [heading(3, f'Table 2 on {group.corpus}'), table_2(group)]
   if group.left_out:
     blocks += [paragraph('Left out:'), bullets(group.left_out)]
   return blocks
@@ -143,166 +156,212 @@ def paired_p(
   return metric.of_text(*how).paired_p(*outputs, references)
 
 
-# Every result
+# Tables 2 and 3
 
 
-class ScoreType(NamedTuple):
-  """What was scored and how; scores of equal types can be compared."""
-
-  test_set: str
-  text: str | None  # such as 'detokenised'
-  corpus: str
-  pieces: int
-  signatures: tuple[str, ...]  # of the metrics that all results have
-
-
-def score_type(run: ScoredRun, runs: Sequence[ScoredRun]) -> ScoreType:
-  """Returns the type of a result's scores among `runs`."""
-  pieces = run.config['model']['vocab_size']
-  what = run.test_set, run.result.text, run.result.corpus, pieces
-  return ScoreType(*what, signatures(run, runs))
+def title_of(group: Group) -> str:
+  """Returns Table 3's title: 'in miniature' without the paper's test set and base."""
+  if not group.table_3:
+    return group.corpus
+  test_set = next(iter(group.table_3.values()))[0].test_set
+  if test_set == paper.TEST_SETS['dev'] and group.base == rows.BASE:
+    return f'Table 3 on {group.corpus}'
+  return f'Table 3 in miniature on {group.corpus}, scored on {test_set}'
 
 
-def number_types(runs: Sequence[ScoredRun]) -> dict[ScoreType, str]:
-  """Returns the superscript number of each type's footnote."""
-  types = dict.fromkeys(score_type(run, runs) for run in runs)
-  return {one: f'{n}'.translate(SUPERSCRIPTS) for n, one in enumerate(types, 1)}
+def about(group: Group) -> str:
+  """Describes corpus, devices, and what differs from the paper."""
+  run = group.members[0]
+  text = f'{run.pair}, {run.config["model"]["vocab_size"]:,} pieces, '
+  text += f'{group.corpus} {run.result.corpus[:12]}. '
+  text += f'Trained on: {_each(group, lambda run: run.result.training_device)}. '
+  text += f'Decoded in: {_each(group, lambda run: run.result.decode_dtype)}. '
+  other = ['corpus'] if run.data['reader'] != 'wmt14' else []
+  if sizes := {k: v for k, v in group.base.items() if v != rows.BASE[k]}:
+    other.append(f'base model (here {rows.texts(sizes)})')
+  if other:
+    text += f"Not the paper's {', nor its '.join(other)}: "
+    text += 'its columns can be compared in their directions alone. '
+  return text + SPREAD
 
 
-def footnotes(runs: Sequence[ScoredRun]) -> list[str]:
-  """Returns a footnote for each type of score; spells each signature out once."""
-  first: dict[tuple[str, ...], str] = {}
-  items = []
-  for one, mark in number_types(runs).items():
-    alike = [run for run in runs if score_type(run, runs) == one]
-    of = one.test_set if one.text is None else f'{one.test_set}, {one.text}'
-    text = f'{mark} {of}, corpus {one.corpus[:12]}, {one.pieces:,} pieces. '
-    text += max(map(overlap, alike))
-    if one.signatures in first:
-      text += f'Scored as {first[one.signatures]}.'
-    else:
-      every = {m.title: x.signature for x in alike for m, x in _scores(x)}
-      text += '; '.join(f'{name}: {x}' for name, x in every.items()) + '.'
-    first.setdefault(one.signatures, mark)
-    items.append(text)
-  return items
+def _each(group: Group, read: Callable[[ScoredRun], str | None]) -> str:
+  """Returns what `read` returns for all runs, or, if it differs, for which rows."""
+  found: dict[str, list[str]] = {}
+  for run in group.members:
+    found.setdefault(read(run) or 'not recorded', []).append(run.row)
+  if len(found) == 1:
+    return next(iter(found))
+  return '; '.join(f'{k} ({", ".join(dict.fromkeys(x))})' for k, x in found.items())
 
 
-def overlap(run: ScoredRun) -> str:
-  """Returns how many of the scored sentences other splits have; '' if not recorded."""
-  size = len(run.translations or [])
-  share = lambda count: f' ({count / size:.1%})' if size else ''
-  counts = (run.result.overlap or {}).items()
-  each = ', '.join(f'{n:,}{share(n)} in {split}' for split, n in counts)
-  return f'Of its source sentences {each}. ' if each else ''
+def columns(
+  of_rows: Sequence[Sequence[ScoredRun]], metrics: Iterable[Metric]
+) -> Iterator[list[str]]:
+  """Yields each metric's column: '25.31 ± 0.30 (sd 0.12)' of seeds, '' of none.
 
-
-def every_result(runs: Sequence[ScoredRun]) -> list[str]:
-  """Returns a table with one row a result."""
-  marks = number_types(runs)
-  metrics = [metric for metric in shown_metrics(runs) if metric.of_text]
-  rows = [_row(one, marks[score_type(one, runs)], metrics) for one in runs]
-  return [heading(2, 'Every result'), table_of(rows)]
-
-
-def _row(run: ScoredRun, mark: str, metrics: Sequence[Metric]) -> dict[str, str]:
-  result, scores = run.result, run.result.scores
-  cell = lambda name: f'{_score(scores[name])}{mark}' if name in scores else DASH
-  return {
-    'run': run.name_with_parent,
-    **{metric.column: cell(metric.name) for metric in metrics},
-    f'dev {PERPLEXITY.column}': f'{result.dev_perplexity:.3f}',
-    'scored on': run.test_set,
-    'step': f'{result.step:,}',
-    'averaged': f'{len(result.averaged)}',
-    'beam': f'{result.beam}',
-    'alpha': f'{result.alpha}',
-    'parameters': f'{result.parameters / 1e6:.1f} M',
-    'target tokens': f'{result.target_tokens_seen / 1e6:.1f} M',
-    'minutes': f'{result.wall_seconds / 60:.1f}',
-  }
-
-
-def _scores(run: ScoredRun) -> list[tuple[Metric, Score]]:
-  """Returns the metrics of text that a result has."""
-  scores = run.result.scores
-  return [(one, scores[one.name]) for one in text_metrics() if one.name in scores]
-
-
-def _score(score: Score) -> str:
-  """Returns '25.31 [24.0, 26.6]', with the 95 % interval over sentences."""
-  low, high = score.interval
-  return f'{score.score:.2f} [{low:.1f}, {high:.1f}]'
-
-
-def representatives(runs: Sequence[ScoredRun]) -> list[ScoredRun]:
-  """Returns a result for each run and type of score.
-
-  It is of the newest step, and decoded as the config says if any is.
+  A row with a run that lacks the metric has a dash.
   """
-
-  def rank(run: ScoredRun) -> tuple[int, bool]:
-    used = len(run.result.averaged), run.result.beam, run.result.alpha
-    keys = 'average_last', 'beam', 'alpha'
-    return run.result.step, used == tuple(run.config[key] for key in keys)
-
-  best: dict[tuple, ScoredRun] = {}
-  for run in runs:
-    key = run.home, score_type(run, runs)
-    best[key] = max(run, best.get(key, run), key=rank)
-  return [*best.values()]
+  for metric in metrics:
+    seeds = [comparison.values(runs, metric) for runs in of_rows]
+    pooled = noise([values for values in seeds if values])
+    yield [
+      _cell(values, pooled, metric, runs) if len(values) == len(runs) else listing.DASH
+      for values, runs in zip(seeds, of_rows, strict=True)
+    ]
 
 
-def sample_translations(
-  runs: Sequence[ScoredRun], texts: HeldOut, count: int
-) -> list[str]:
-  """Returns evenly spaced sentences of each test set whose corpus is prepared.
+def _cell(
+  values: Sequence[float],
+  pooled: Noise | None,
+  metric: Metric,
+  runs: Sequence[ScoredRun],
+) -> str:
+  if not values:
+    return ''
+  mean = statistics.fmean(values)
+  if metric == PERPLEXITY and mean > runs[0].pieces:
+    return perplexity_text(mean, runs[0].pieces, 2)
+  text = f'{mean:.2f}'
+  if pooled is not None:
+    text += f' ± {comparison.number(margin(pooled, len(values)))}'
+  return text + (f' (sd {statistics.stdev(values):.2f})' if len(values) > 1 else '')
 
-  Their translations are of each row's run of the lowest seed.
-  """
-  alike: dict[tuple, dict[str, ScoredRun]] = {}
-  for run in sorted(representatives(runs), key=lambda run: run.seed):
-    if run.translations is not None and texts.text(run) is not None:
-      rows = alike.setdefault((run.test_set, run.result.corpus), {})
-      rows.setdefault(run.row or run.name, run)
-  blocks: list[str] = []
-  for (test_set, _), rows in alike.items() if count else ():
-    shown = [run for run in runs if run in rows.values()]
-    sources, references = texts.text(shown[0])
-    blocks.append(heading(2, f'Sample translations of {test_set}'))
-    for i in range(0, len(sources), max(1, len(sources) // count))[:count]:
-      lines = [('reference', references[i])]
-      lines += [(run.name, run.translations[i]) for run in shown]
-      blocks.append(table(('source', sources[i]), lines))
-  return blocks
+
+def table_3(group: Group) -> list[str]:
+  """Returns Table 3 with the paper's columns beside ours, and the rows not run."""
+  runs = [group.table_3[row] for row in group.rows]
+  others = [one for one in shown_metrics(group.members) if one not in JUDGED]
+  scores, lines = columns(runs, [*JUDGED, *others]), []
+  for row, seeds, *own in zip(group.rows, runs, *scores, strict=True):
+    printed, ours = rows.TABLE_3.get(row), cells(seeds[0].config)
+    names = printed.cells if printed else rows.changed_cells(ours, group.base)
+    both: dict[str, str] = {}
+    for n, metric in enumerate(JUDGED):
+      value = f'{printed.values[n]:.{metric.decimals}f}' if printed else ''
+      both |= {f'{metric.column} (paper)': value, metric.column: own[n]}
+    rest = zip(others, own[len(JUDGED) :], strict=True)
+    lines.append(
+      {
+        'row': row,
+        'cells (paper)': rows.texts(printed.cells) if printed else '',
+        'cells': rows.texts({cell: ours[cell] for cell in names}),
+        'seeds': str(len(seeds)),
+        **both,
+        **{metric.column: cell for metric, cell in rest},
+        'parameters (paper)': f'{printed.millions} M'
+        if printed and printed.millions
+        else '',
+        'parameters': f'{seeds[0].result.parameters / 1e6:.2f} M',
+      }
+    )
+  missing = [row for row in rows.TABLE_3 if row not in group.rows]
+  not_run = [paragraph(f'Not run: {", ".join(missing)}.')] if missing else []
+  return [heading(3, 'Table 3'), table_of(lines), *not_run]
+
+
+def rows_minus_base(group: Group, ours: Differences) -> list[str]:
+  """Returns a table of each row minus base, beside the paper's."""
+  top = heading(3, 'Each row minus base')
+  if not ours:
+    return [top, paragraph('There are no runs of base: nothing to compare.')]
+  if len(ours) < 2:
+    text = 'There are no runs of any other row: nothing to compare. '
+    return [top, paragraph(text + comparison.smallest_difference(group))]
+  # Verdicts come first: a phone shows them without scrolling.
+  header = ['row', *(x for one in JUDGED for x in (one.column, 'verdict'))]
+  header += ['p', *(f'{one.column} (paper)' for one in JUDGED)]
+  lines = []
+  for row in group.rows:
+    if row == 'base':
+      continue
+    verdicts = printed = [''] * len(JUDGED)  # of a row of one's own
+    if row in rows.TABLE_3:
+      both = comparison.verdicts_of(row, ours), comparison.power_texts(row, ours)
+      verdicts = [f'{x} ({y})' if y else x for x, y in zip(*both, strict=True)]
+      printed = comparison.paper_texts(row)
+    each = zip(map(str, ours[row]), verdicts, strict=True)
+    p = ['' if one.p is None else p_text(one.p) for one in ours[row][-1:]]
+    lines.append([row, *(x for both in each for x in both), *p, *printed])
+  note = f'{NOTE} {comparison.smallest_difference(group)}'
+  if any('of 100' in cell for line in lines for cell in line):
+    note += f' {POWER}'
+  if any(DAGGER in cell for line in lines for cell in line):
+    note += f' {DAGGER}: decoded in another dtype than base.'
+  return [top, table(header, lines), paragraph(note)]
+
+
+def claims(ours: Differences) -> list[str]:
+  """Returns a table of the paper's claims with their verdicts."""
+  judged = comparison.judge(ours)
+  names = ', '.join(metric.column for metric in JUDGED)
+  header = ['claim', 'verdict', f'ours: {names}', f'the paper: {names}', 'section']
+  lines = [
+    [x.claim.text, x.verdict, x.ours, x.papers, f'section {x.claim.section}']
+    for x in judged
+  ]
+  note = (
+    f'{comparison.count_verdicts(judged)} Each difference is a row minus base; '
+    f'brackets mark what is undecided. {RULES}'
+  )
+  return [heading(3, "The paper's claims"), table(header, lines), paragraph(note)]
+
+
+# Table 2
+
+
+def table_2(group: Group) -> str:
+  """Returns Table 2 with the paper's columns beside ours."""
+  french = group.members[0].data['target_language'] == 'fr'
+  ours = {paper.TABLE_2_NAMES[row]: runs for row, runs in group.table_2.items()}
+
+  runs = [ours.get(name, []) for name in paper.TABLE_2]
+  of_text = [one for one in shown_metrics(group.members) if one.of_text]
+  metrics = sorted(of_text, key=lambda metric: metric not in JUDGED)
+  scores, lines = columns(runs, metrics), []
+  systems = paper.TABLE_2.items()
+  for (name, system), seeds, *own in zip(systems, runs, *scores, strict=True):
+    bleu = system.bleu_fr if french else system.bleu_de
+    printed = system.flops_fr if french else system.flops_de
+    lines.append(
+      {
+        'model': name,
+        'seeds': str(len(seeds) or ''),
+        'BLEU (paper)': '' if bleu is None else f'{bleu:g}',
+        **{m.column: cell for m, cell in zip(metrics, own, strict=True)},
+        'FLOPs (paper)': '' if printed is None else f'{printed:.1e}',
+        'FLOPs, counted': _mean_flops(seeds),
+      }
+    )
+  return table_of(lines)
+
+
+def p_text(p: float) -> str:
+  """Returns p with three decimals."""
+  return '< 0.001' if p < 0.0005 else f'{p:.3f}'
+
+
+def _mean_flops(runs: Sequence[ScoredRun]) -> str:
+  """Returns FLOPs of training's matrix products, backward pass included."""
+  each = lambda run: flops.flops_per_target_token(run.config['model'])
+  counted = [each(run) * run.result.target_tokens_seen for run in runs]
+  return f'{statistics.fmean(counted):.1e}' if counted else ''
 
 
 # The summary
 
 
-def _facts(studies: Sequence[Study], left_out: Sequence[str]) -> Facts:
-  """Returns facts on Table 3: base, claims, rows not run; and what is left out.
-
-  `left_out` has the reasons, but for those of the studies.
-  """
-  items = []
-  for group, ours in studies:
-    if group.table_3:
-      items += _table_3_facts(group, ours, f'{group.corpus}: ' * (len(studies) > 1))
-  reasons = [*(why for group, _ in studies for why in group.left_out), *left_out]
-  if reasons:
-    rest = f' (and {len(reasons) - 1} more in the report)' if len(reasons) > 1 else ''
-    items.append(('Left out', reasons[0] + rest))
-  return items
-
-
-def _table_3_facts(
-  group: Group, ours: Differences, where: str
+def _facts(
+  group: Group, ours: Differences, is_named: bool
 ) -> Iterator[tuple[str, str]]:
+  """Yields facts on a group's Table 3: base, claims, rows not run.
+
+  They begin with the corpus if the group `is_named`.
+  """
+  where = f'{group.corpus}: ' if is_named else ''
   if 'base' in group.table_3:
-    columns = tables.columns([*group.table_3.values()], JUDGED)
     base = [*group.table_3].index('base')
-    both = zip(JUDGED, columns, strict=True)
+    both = zip(JUDGED, columns([*group.table_3.values()], JUDGED), strict=True)
     scores = ', '.join(f'{metric.title} {column[base]}' for metric, column in both)
     seeds = len(group.table_3['base'])
     text = f'{where}Base, {seeds} seed{"s" if seeds > 1 else ""}: {scores}. '
@@ -311,7 +370,8 @@ def _table_3_facts(
     count = comparison.count_verdicts(comparison.judge(ours))
     names = ', '.join(metric.column for metric in JUDGED)
     yield 'Claims', f'{where}{count} {names} minus base; undecided in brackets.'
-  if missing := [row for row in paper.TABLE_3 if row not in group.table_3]:
+  missing = [row for row in rows.TABLE_3 if row not in group.table_3]
+  if missing and group.table_3:
     yield 'Missing rows', where + ', '.join(missing)
 
 
@@ -320,15 +380,23 @@ def _on_terminal(
 ) -> str:
   """Returns the facts, the claims, the scores of runs in no table, and footnotes."""
   lines = [line for fact in top for line in _wrap(*fact)]
-  marks, rest = number_types(runs), representatives(runs)
+  marks, rest = listing.number_types(runs), listing.representatives(runs)
   if len(studies) == 1 and len(studies[0][1]) > 1:
-    for one in comparison.judge(studies[0][1]):
+    ours = studies[0][1]
+    for one in comparison.judge(ours):
       text = f'{one.claim.text} {one.ours or "Not run."} (paper: {one.papers})'
       lines += _wrap(f'  {one.verdict}', text)
+      for row in filter(ours.get, rows.rows_of(one.claim)):
+        if any(texts := comparison.power_texts(row, ours)):
+          chances = (
+            f'{x} in {m.column}' for m, x in zip(JUDGED, texts, strict=True) if x
+          )
+          lines += _wrap('', f'{POWER} {row}: {", ".join(chances)}.')
     homes = {run.home for run in studies[0][0].members}
     rest = [run for run in rest if run.home not in homes]
-  lines += (_short_score(run, marks[score_type(run, runs)]) for run in rest)
-  for note in footnotes(runs):
+  types = (listing.score_type(run, runs) for run in rest)
+  lines += (_short_score(run, marks[x]) for run, x in zip(rest, types, strict=True))
+  for note in listing.footnotes(runs):
     lines += _wrap('', note)
   return '\n'.join(lines) + '\n'
 
@@ -346,10 +414,10 @@ def _wrap(name: str, text: str) -> list[str]:
 
 
 def _short_score(run: ScoredRun, mark: str) -> str:
-  result, ((metric, score), *others) = run.result, _scores(run)
-  rest = ''.join(f', {other.score:5.2f} {one.column}' for one, other in others)
+  result, ((metric, score), *others) = run.result, listing.scores_of(run)
+  scores = f'{listing.score_text(score):>19} {metric.column}'
+  scores += ''.join(f', {other.score:5.2f} {one.column}' for one, other in others)
   return (
-    f'{_score(score):>19} {metric.column}{rest}{mark}, step {result.step:>7,}, '
-    f'average {len(result.averaged):>2}, beam {result.beam}, alpha {result.alpha}: '
-    f'{legible(run.name_with_parent)}'
+    f'{scores}{mark}, step {result.step:>7,}, average {len(result.averaged):>2}, '
+    f'beam {result.beam}, alpha {result.alpha}: {legible(run.title)}'
   )

@@ -1,12 +1,17 @@
-"""Reads results of evaluations, with the translations that were scored."""
+"""Reads results with what was scored, and says which of them a table may compare."""
 
+import json
+import math
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from transformer_jax.config import KEYS, Tag, cells, flat, keys_of
 from transformer_jax.data.corpus import CARD, NEWSTEST, Corpus, paper_set, set_name
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
+from transformer_jax.report import paper, rows
+from transformer_jax.report.rows import Cells
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring import translations
@@ -34,6 +39,12 @@ class ScoredRun(NamedTuple):
     return self.result.config['data']
 
   @property
+  def pieces(self) -> int:
+    """Returns the number of pieces that the model chooses from."""
+    model = self.config['model']
+    return model['target_vocab_size'] or model['vocab_size']
+
+  @property
   def row(self) -> str | None:
     """Returns the row of Table 3 that the run is, if any."""
     return self.result.row
@@ -43,13 +54,26 @@ class ScoredRun(NamedTuple):
     return self.config['seed']
 
   @property
-  def name_with_parent(self) -> str:
-    """Returns the run's name, with the run that a fine-tuned one started from."""
-    parent = self.config['init_from']
-    if not parent['run']:
-      return self.name
-    name = pathlib.Path(parent['run']).name
-    return f'{self.name} (from {name}, step {parent["step"]:,})'
+  def title(self) -> str:
+    """Returns the run's name, and what a reader must know of its training.
+
+    That is the run that a fine-tuned one started from, and updates that are missing.
+    """
+    parent, last = self.config['init_from'], self.config['train_steps']
+    notes = []
+    if parent['run']:
+      name = pathlib.Path(parent['run']).name
+      notes.append(f'from {name}, step {parent["step"]:,}')
+    if self.result.step < last:
+      most = 'at most ' if self.config['patience'] else ''
+      notes.append(f'{self.result.step:,} of {most}{last:,} updates')
+    return f'{self.name} ({"; ".join(notes)})' if notes else self.name
+
+  @property
+  def metrics(self) -> pathlib.Path:
+    """Returns the file of what training measured; it may be missing."""
+    own = self.home / 'metrics.jsonl'
+    return own if own.is_file() else self.path.with_suffix('.metrics.jsonl')
 
   @property
   def pair(self) -> str:
@@ -205,3 +229,165 @@ def _distinct_name(home: pathlib.Path, homes: set[pathlib.Path]) -> str:
     if sum(other.parts[-n:] == home.parts[-n:] for other in homes) == 1:
       return str(pathlib.Path(*home.parts[-n:]))
   return str(home)
+
+
+# Which results one table may compare
+
+# Keys that cannot change a score; the corpus's identity stands for those of CORPUS.
+NO_INFLUENCE = frozenset(
+  name for name, key in KEYS.items() if key.tags in (Tag.CORPUS, Tag.BOOKKEEPING)
+)
+# Keys in which runs of one table may differ: its subject, and how a result was decoded.
+# unmet_conditions() checks the latter for each table.
+VARIED = frozenset({*keys_of(Tag.CELL), *keys_of(Tag.VARIES)})
+
+
+class Group(NamedTuple):
+  """Runs that can be compared; each row holds one result for each of its seeds."""
+
+  base: Cells
+  table_3: dict[str, list[ScoredRun]]
+  table_2: dict[str, list[ScoredRun]]
+  left_out: list[str]
+
+  @property
+  def members(self) -> list[ScoredRun]:
+    """The results of both tables."""
+    return sum([*self.table_3.values(), *self.table_2.values()], [])
+
+  @property
+  def corpus(self) -> str:
+    """Returns the name of the corpus."""
+    return self.members[0].data['name']
+
+  @property
+  def rows(self) -> list[str]:
+    """Returns the rows of Table 3 that ran: the paper's in its order, then others."""
+    others = [row for row in self.table_3 if row not in rows.TABLE_3]
+    return [row for row in rows.TABLE_3 if row in self.table_3] + others
+
+
+def conditions(run: ScoredRun, runs: Sequence[ScoredRun]) -> tuple[str, ...]:
+  """Returns what results of one table share: corpus, scorers, other settings.
+
+  Scorers are those that all of `runs` have.
+  """
+  config = flat(run.config)
+  settings = {key: config[key] for key in config.keys() - VARIED - NO_INFLUENCE}
+  return run.result.corpus, *signatures(run, runs), json.dumps(settings, sort_keys=True)
+
+
+def wrong_cells(run: ScoredRun, base: Cells) -> str:
+  """Returns the cells in which a run differs from its row; '' if it does in none.
+
+  A row of one's own is what its runs are.
+  """
+  if run.row not in rows.TABLE_3:
+    return ''
+  expected = rows.cells_of_row(run.row, base, run.data['target_language'] == 'fr')
+  return ', '.join(
+    f'{cell} is {value}, not {rows.text(expected[cell])}'
+    for cell, value in cells(run.config).items()
+    if value != expected[cell]
+    and (isinstance(value, str) or not math.isclose(value, expected[cell]))
+  )
+
+
+def find_base(members: Sequence[ScoredRun]) -> Cells | None:
+  """Returns the base that fits the most rows: those with a run without wrong_cells().
+
+  Candidates are the paper's base and the cells of the runs of row base; of equals it is
+  the paper's, or else the last, as of a sweep that was prolonged. If none fits any row,
+  it is the paper's base on WMT14, and None elsewhere.
+  """
+  runs = [cells(run.config) for run in members if run.row == 'base']
+  known = [run for run in members if run.row in rows.TABLE_3]
+  fits = lambda base: len({run.row for run in known if not wrong_cells(run, base)})
+  base = max([rows.BASE, *reversed(runs)], key=fits)
+  return base if fits(base) or members[0].data['reader'] == 'wmt14' else None
+
+
+def group(results: Sequence[ScoredRun]) -> tuple[list[Group], list[str]]:
+  """Returns groups of comparable runs, and reasons why other runs are in none.
+
+  Runs of no row are in neither. The runs have distinct names.
+  """
+  alike: dict[tuple[str, ...], list[ScoredRun]] = {}
+  groups, left_out = [], []
+  for run in results:
+    if run.row is not None:
+      alike.setdefault(conditions(run, results), []).append(run)
+  for members in alike.values():
+    base = find_base(members)
+    if base is None:
+      names = ', '.join(dict.fromkeys(run.name for run in members))
+      left_out.append(
+        f'{names}: no base to compare with: no run of row base has the same content of '
+        f'{members[0].data["name"]}, the same scorer and settings'
+      )
+      continue
+    own = _group(base, members)
+    if own.table_2 or own.table_3:
+      groups.append(own)
+    else:
+      left_out += own.left_out
+  return groups, left_out
+
+
+def _group(base: Cells, members: Sequence[ScoredRun]) -> Group:
+  own = Group(base, {}, {}, [])
+  # A run has several results; one that was prolonged also has results of fewer steps.
+  by_run: dict[tuple[str, str, int], list[ScoredRun]] = {}
+  for run in members:
+    if wrong := wrong_cells(run, base):
+      reason = f'{run.name} is not row {run.row}, as its config says: {wrong}'
+      own.left_out.extend({reason} - {*own.left_out})
+    else:
+      is_test = run.result.split == 'test' and run.row in paper.TABLE_2_NAMES
+      key = run.name, run.row, 2 if is_test else 3
+      by_run.setdefault(key, []).append(run)
+  for (name, row, number), results in by_run.items():
+    table = own.table_2 if number == 2 else own.table_3
+    best = min(results, key=lambda run: len([*unmet_conditions(run, number)]))
+    reasons = '; '.join(unmet_conditions(best, number))
+    others = table.get(row, [])
+    same_seed = [run.name for run in others if run.seed == best.seed]
+    changed = rows.changed_cells(cells(best.config), base)
+    if reasons:
+      pass
+    elif row not in rows.TABLE_3 and not changed:
+      reasons = "it is none of the paper's rows, and its cells are those of base"
+    elif others and cells(others[0].config) != cells(best.config):
+      reasons = f'its cells are not those of {others[0].name}: {rows.texts(changed)}'
+    elif same_seed:
+      reasons = f'seed {best.seed} is in the table already, from {same_seed[0]}'
+    if reasons:
+      own.left_out.append(f'{name} (row {row}) is not in Table {number}: {reasons}')
+    else:
+      table.setdefault(row, []).append(best)
+  return own
+
+
+def unmet_conditions(run: ScoredRun, table: int) -> Iterator[str]:
+  """Yields what keeps a result out of Table 2 or 3.
+
+  Table 2 takes newstest2014 with 5 (base) or 20 (big) checkpoints averaged, Table 3 dev
+  with the last checkpoint alone.
+  """
+  result = run.result
+  pairs, averaged = ['en-de'], 1
+  if table == 2:
+    pairs, averaged = [*paper.VOCABULARY], paper.TRAINING[run.row].averaged
+  if run.pair not in pairs:
+    yield f'{run.pair}, not {" or ".join(pairs)}'
+  if table == 2 and run.test_set != paper.TEST_SETS['test']:
+    yield f'scored on {run.test_set}, not {paper.TEST_SETS["test"]}'
+  if table == 3 and result.split != 'dev':
+    yield f'scored on {run.test_set}, which is {result.split}, not dev'
+  if (result.beam, result.alpha) != (paper.BEAM, paper.ALPHA):
+    decoded = f'beam {result.beam}, alpha {result.alpha}'
+    yield f'{decoded}, not beam {paper.BEAM}, alpha {paper.ALPHA}'
+  if len(result.averaged) != averaged:
+    yield f'{len(result.averaged)} checkpoints averaged, not {averaged}'
+  if result.step != run.config['train_steps']:
+    yield f'{result.step:,} of {run.config["train_steps"]:,} updates'

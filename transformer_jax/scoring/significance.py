@@ -1,46 +1,11 @@
-"""Whether a difference is more than noise, between seeds or over sentences."""
+"""Whether a difference is more than noise over sentences."""
 
-import math
-import statistics
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
-from scipy.special import stdtrit
 
 SAMPLES = 1000  # random test sets, as many as sacreBLEU resamples by default
 SEED = 12345  # sacreBLEU's
-
-
-class Noise(NamedTuple):
-  """Standard deviation between seeds, pooled over the rows with several seeds."""
-
-  deviation: float
-  freedom: int  # degrees of freedom
-
-
-def noise(groups: Sequence[Sequence[float]]) -> Noise | None:
-  """Returns the deviation between seeds, assumed to be the same in all groups.
-
-  A group has the values of all seeds of one row. Returns None if no group has a second
-  seed, or if all seeds of each group have the same value.
-  """
-  freedom = sum(len(values) - 1 for values in groups)
-  if all(len({*values}) == 1 for values in groups):
-    return None
-  squares = sum(
-    sum((v - statistics.fmean(values)) ** 2 for v in values) for values in groups
-  )
-  return Noise(math.sqrt(squares / freedom), freedom)
-
-
-def margin(noise: Noise, *seeds: int, level: float = 0.95) -> float:
-  """Returns half the interval of a mean over this many seeds, by Student's t.
-
-  With two numbers of seeds it is that of the difference of two means.
-  """
-  error = noise.deviation * math.sqrt(sum(1 / count for count in seeds))
-  return float(stdtrit(noise.freedom, (1 + level) / 2)) * error
 
 
 def paired_p(

@@ -101,6 +101,13 @@ def text_metrics() -> list[Metric]:
   return [metric for metric in METRICS if metric.of_text]
 
 
+def perplexity_text(value: float, pieces: int, decimals: int) -> str:
+  """Returns a perplexity, or '> 4,000: worse than guessing' one of `pieces`."""
+  if value > pieces:
+    return f'> {pieces:,}: worse than guessing'
+  return f'{value:.{decimals}f}'
+
+
 def kind(outputs: SystemOutput) -> str:
   """Returns the kind of text that is scored, as far as no signature tells it."""
   kind = 'tokens as given' if outputs.tokenized else 'detokenised'

@@ -1,0 +1,165 @@
+"""What a report says of every result: scores, how they compare, curves, samples."""
+
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from transformer_jax.machine.errors import UserError
+from transformer_jax.report import figures
+from transformer_jax.report.page import Block, heading, table, table_of
+from transformer_jax.report.results import HeldOut, ScoredRun, shown_metrics, signatures
+from transformer_jax.scoring.bleu import Score
+from transformer_jax.scoring.translations import (
+  PERPLEXITY,
+  Metric,
+  perplexity_text,
+  text_metrics,
+)
+
+SUPERSCRIPTS = str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹')
+DASH = '–'  # for a metric that a result lacks
+
+
+class ScoreType(NamedTuple):
+  """What was scored and how; scores of equal types can be compared."""
+
+  test_set: str
+  text: str | None  # such as 'detokenised'
+  corpus: str
+  pieces: int
+  decode_dtype: str | None
+  signatures: tuple[str, ...]  # of the metrics that all results have
+
+
+def score_type(run: ScoredRun, runs: Sequence[ScoredRun]) -> ScoreType:
+  """Returns the type of a result's scores among `runs`."""
+  pieces = run.config['model']['vocab_size']
+  what = run.test_set, run.result.text, run.result.corpus, pieces
+  return ScoreType(*what, run.result.decode_dtype, signatures(run, runs))
+
+
+def number_types(runs: Sequence[ScoredRun]) -> dict[ScoreType, str]:
+  """Returns the superscript number of each type's footnote."""
+  types = dict.fromkeys(score_type(run, runs) for run in runs)
+  return {one: f'{n}'.translate(SUPERSCRIPTS) for n, one in enumerate(types, 1)}
+
+
+def footnotes(runs: Sequence[ScoredRun]) -> list[str]:
+  """Returns a footnote for each type of score; spells each signature out once."""
+  first: dict[tuple[str, ...], str] = {}
+  items = []
+  for one, mark in number_types(runs).items():
+    alike = [run for run in runs if score_type(run, runs) == one]
+    of = one.test_set if one.text is None else f'{one.test_set}, {one.text}'
+    text = f'{mark} {of}, corpus {one.corpus[:12]}, {one.pieces:,} pieces'
+    text += f', decoded in {one.decode_dtype}. ' if one.decode_dtype else '. '
+    text += max(map(overlap, alike))
+    if one.signatures in first:
+      text += f'Scored as {first[one.signatures]}.'
+    else:
+      every = {m.title: x.signature for x in alike for m, x in scores_of(x)}
+      text += '; '.join(f'{name}: {x}' for name, x in every.items()) + '.'
+    first.setdefault(one.signatures, mark)
+    items.append(text)
+  return items
+
+
+def overlap(run: ScoredRun) -> str:
+  """Returns how many of the scored sentences other splits have; '' if not recorded."""
+  size = len(run.translations or [])
+  share = lambda count: f' ({count / size:.1%})' if size else ''
+  counts = (run.result.overlap or {}).items()
+  each = ', '.join(f'{n:,}{share(n)} in {split}' for split, n in counts)
+  return f'Of its source sentences {each}. ' if each else ''
+
+
+def every_result(runs: Sequence[ScoredRun]) -> list[str]:
+  """Returns a table with one row a result."""
+  marks = number_types(runs)
+  metrics = [metric for metric in shown_metrics(runs) if metric.of_text]
+  rows = [_row(one, marks[score_type(one, runs)], metrics) for one in runs]
+  return [heading(2, 'Every result'), table_of(rows)]
+
+
+def _row(run: ScoredRun, mark: str, metrics: Sequence[Metric]) -> dict[str, str]:
+  result, scores = run.result, run.result.scores
+  cell = lambda name: f'{score_text(scores[name])}{mark}' if name in scores else DASH
+  return {
+    'run': run.title,
+    **{metric.column: cell(metric.name) for metric in metrics},
+    f'dev {PERPLEXITY.column}': perplexity_text(result.dev_perplexity, run.pieces, 3),
+    'scored on': run.test_set,
+    'step': f'{result.step:,}',
+    'averaged': f'{len(result.averaged)}',
+    'beam': f'{result.beam}',
+    'alpha': f'{result.alpha}',
+    'parameters': f'{result.parameters / 1e6:.1f} M',
+    'target tokens': f'{result.target_tokens_seen / 1e6:.1f} M',
+    'minutes': f'{result.wall_seconds / 60:.1f}',
+  }
+
+
+def scores_of(run: ScoredRun) -> list[tuple[Metric, Score]]:
+  """Returns the metrics of text that a result has."""
+  scores = run.result.scores
+  return [(one, scores[one.name]) for one in text_metrics() if one.name in scores]
+
+
+def score_text(score: Score) -> str:
+  """Returns '25.31 [24.0, 26.6]', with the 95 % interval over sentences."""
+  low, high = score.interval
+  return f'{score.score:.2f} [{low:.1f}, {high:.1f}]'
+
+
+def curves(runs: Sequence[ScoredRun]) -> list[Block]:
+  """Returns pictures of what training measured, of all runs that have metrics.jsonl."""
+  homes = {run.home: run for run in runs if run.metrics.is_file()}
+  if not homes:
+    return []
+  try:
+    return [heading(2, 'Curves'), *figures.curves([*homes.values()])]
+  except UserError as error:
+    print(f'without curves: {error}', file=sys.stderr)
+    return []
+
+
+def representatives(runs: Sequence[ScoredRun]) -> list[ScoredRun]:
+  """Returns a result for each run and type of score.
+
+  It is of the newest step, and decoded as the config says if any is.
+  """
+
+  def rank(run: ScoredRun) -> tuple[int, bool]:
+    used = len(run.result.averaged), run.result.beam, run.result.alpha
+    keys = 'average_last', 'beam', 'alpha'
+    return run.result.step, used == tuple(run.config[key] for key in keys)
+
+  best: dict[tuple, ScoredRun] = {}
+  for run in runs:
+    key = run.home, score_type(run, runs)
+    best[key] = max(run, best.get(key, run), key=rank)
+  return [*best.values()]
+
+
+def sample_translations(
+  runs: Sequence[ScoredRun], texts: HeldOut, count: int
+) -> list[str]:
+  """Returns evenly spaced sentences of each test set whose corpus is prepared.
+
+  Their translations are of each row's run of the lowest seed.
+  """
+  alike: dict[tuple, dict[str, ScoredRun]] = {}
+  for run in sorted(representatives(runs), key=lambda run: run.seed):
+    if run.translations is not None and texts.text(run) is not None:
+      rows = alike.setdefault((run.test_set, run.result.corpus), {})
+      rows.setdefault(run.row or run.name, run)
+  blocks: list[str] = []
+  for (test_set, _), rows in alike.items() if count else ():
+    shown = [run for run in runs if run in rows.values()]
+    sources, references = texts.text(shown[0])
+    blocks.append(heading(2, f'Sample translations of {test_set}'))
+    for i in range(0, len(sources), max(1, len(sources) // count))[:count]:
+      lines = [('reference', references[i])]
+      lines += [(run.title, run.translations[i] or '(empty)') for run in shown]
+      blocks.append(table(('source', sources[i]), lines))
+  return blocks
