@@ -24,15 +24,14 @@ P_drop, epsilon_ls, positions, h and Equation 3 (factor 1) are the printed ones.
 val and test_2016_flickr together: 2,014 captions, one of which is in train too.
 `--config.seed` tells runs of a row apart.
 
-A row of your own is an entry of a file of yours. Sweep it beside base, and `report` has
-it in the table, without a verdict:
+A row of your own is an entry in a file of yours, such as configs/my_rows.py:
 
-  # configs/my_rows.py
   import functools
   from configs import table3
   get_config = functools.partial(table3.get_config, own={'A5': {'h': 64, 'd_k': 8}})
 
-  python -m scripts.sweep --config=configs/my_rows.py:A5,mini --rows=base --mini ...
+Give scripts.sweep --config=configs/my_rows.py:A5,mini beside --rows=base --mini. The
+report has the row in the table, without a verdict.
 """
 
 from collections.abc import Mapping
