@@ -1,17 +1,19 @@
 """What scripts.benchmark does: one measurement of a config, as one object for JSON."""
 
 import importlib.metadata
+import json
 import os
 import pathlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import ml_collections
 
 from benchmarks import decoding, rivals, training, tries
 from benchmarks.timing import OURS
+from transformer_jax import config as configs
 from transformer_jax.data import batches, text
 from transformer_jax.data.corpus import Corpus
 from transformer_jax.decoding.translate import split_lines
@@ -158,6 +160,47 @@ def describe_machine() -> dict:
     'commit': platform.commit(),
     'environment': {k: os.environ[k] for k in SETTINGS if k in os.environ},
   }
+
+
+def read_stored(path: pathlib.Path, what: str, config: Config) -> dict[str, Any]:
+  """Returns a stored measurement; raises UserError if it is of another model."""
+  try:
+    stored = json.loads(path.read_text())
+    model = configs.complete(stored['model'], configs.Model)
+  except (ValueError, KeyError) as error:
+    raise UserError(f'--against={path}: no result of scripts.benchmark') from error
+  if (stored['what'], model) != (what, config.model.to_dict()):
+    raise UserError(
+      f'--against={path}: it measured {stored["what"]} of {stored["config"]}; give '
+      f'its --what and --config, or a file with {what} of this model'
+    )
+  return stored
+
+
+def comparison(result: Mapping[str, Any], stored: Mapping[str, Any]) -> Iterator[str]:
+  """Yields our rates over those of a stored measurement, and what else differs."""
+  result = json.loads(json.dumps(result))  # whose tuples become lists, as stored
+  here, there = result['machine'], stored['machine']
+  yield f'against commit {(there["commit"] or "unknown")[:8]}:'
+  for ours, theirs, keys in (
+    (result, stored, ('dtype', 'shapes', 'text')),
+    (here, there, ('device', 'processor', 'versions')),
+  ):
+    for key in keys:
+      if ours.get(key) != theirs.get(key):
+        yield f'  not the same {key}: {ours.get(key)} against {theirs.get(key)}'
+  before = {_timed(run): run['columns'][OURS] for run in stored.get('runs', [stored])}
+  for run in result.get('runs', [result]):
+    how = 'beam {}, rows of {}, {} sentences: '.format(*_timed(run)) * ('beam' in run)
+    if (old := before.get(_timed(run))) is None:
+      yield f'  {how}not measured then'
+      continue
+    rates = [x['target_tokens_per_second'] for x in (run['columns'][OURS], old)]
+    yield f'  {how}{rates[0] / rates[1]:.3f} of its {rates[1]:,.0f} target tokens/s'
+
+
+def _timed(run: Mapping[str, Any]) -> tuple[int | None, ...]:
+  return tuple(run.get(key) for key in ('beam', 'rows', 'sentences'))
 
 
 def lines(result: Mapping) -> Iterator[str]:

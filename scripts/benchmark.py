@@ -45,6 +45,9 @@ KERNELS = FLAGS.bool(
 )
 TRY = FLAGS.list('try', [], f'Changes to time training with: {", ".join(TRIES)}.')
 RIVALS = FLAGS.list('rivals', [], f'Other programs: {", ".join(rivals.NEEDS)}.')
+AGAINST = FLAGS.path(
+  'against', None, 'JSON file of an earlier measurement, to compare this commit with.'
+)
 OUTPUT = FLAGS.path('output', None, 'JSON file to write.')
 DATA = data_flags(FLAGS)
 
@@ -76,10 +79,15 @@ def main(argv: list[str]) -> None:
     kernels=KERNELS.value,
     tries=TRY.value,
   )
+  stored = None
+  if AGAINST.value is not None:
+    stored = run.read_stored(AGAINST.value, WHAT.value, CONFIG.value)
   if OUTPUT.value is not None:  # so that what is measured is not lost
     OUTPUT.value.parent.mkdir(parents=True, exist_ok=True)
   result = run.measure(WHAT.value, CONFIG.value, options, [flag.value for flag in DATA])
   for line in run.lines(result):
+    print(line)
+  for line in run.comparison(result, stored) if stored else ():
     print(line)
   text = files.as_json(result, indent=1)
   if OUTPUT.value is None:

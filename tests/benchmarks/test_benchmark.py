@@ -14,6 +14,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import toy.corpus
 from benchmarks import decoding, rivals, run, timing, training
+from configs import base
 from transformer_jax.data.batches import Batch, read_split
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.machine import platform
@@ -195,6 +196,35 @@ def test_a_measurement_of_training_on_one_shape(
   assert len(lines) == 7 and 'target tokens/s' in lines[0]
   with pytest.raises(UserError, match='--rows: training takes one number'):
     run.measure('training', tiny(), OPTIONS._replace(rows=[16, 32]), [])
+
+
+RESULTS = pathlib.Path(__file__).parents[2] / 'results'
+
+
+@pytest.mark.parametrize(
+  ('file', 'what', 'line'),
+  [
+    ('base.784x32.h200', 'training', '0.500 of its 730,393 target tokens/s'),
+    ('decoding.base.h200', 'decoding', 'beam 4, rows of 128, 3003 sentences: 0.500 of'),
+  ],
+)
+def test_this_commit_against_a_stored_row(file: str, what: str, line: str):
+  """A commit of half the speed, on another device; another model is refused."""
+  path, config = RESULTS / f'benchmark-{file}.json', base.get_config('en-de')
+  stored = run.read_stored(path, what, config)
+  result = json.loads(path.read_text())
+  for some in result.get('runs', [result]):
+    some['columns']['ours']['target_tokens_per_second'] /= 2
+  result['machine']['device'] = 'CPU'
+  text = '\n'.join(run.comparison(result, stored))
+  assert stored['machine']['commit'][:8] in text and line in text
+  assert 'not the same device: CPU against 1 x NVIDIA H200' in text
+  assert 'versions' not in text
+  config.model.N = 2
+  with pytest.raises(UserError, match=f'it measured {what} of .*a file with {what} of'):
+    run.read_stored(path, what, config)
+  with pytest.raises(UserError, match='no result of scripts.benchmark'):
+    run.read_stored(RESULTS / 'figures.json', what, config)
 
 
 def test_messages_about_rivals(monkeypatch):
