@@ -57,7 +57,7 @@ def main(argv: list[str]) -> None:
   if WHAT.value == 'training':
     FLAGS.refuse('--what=training', SENTENCES, TEXT, BEAMS)
     if ROWS.value is None:
-      FLAGS.refuse('batches of a corpus (--rows)', LENGTH)
+      FLAGS.refuse('batches of a corpus: it needs --rows', LENGTH)
   else:
     FLAGS.refuse('--what=decoding', STEPS, KERNELS, TRY)
     if TEXT.value is not None:

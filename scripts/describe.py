@@ -79,7 +79,7 @@ def time_here(
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   if not (TIME.value or TOPOLOGY.value):
-    FLAGS.refuse('a config alone (--time, --topology)', LENGTH)
+    FLAGS.refuse('a config alone: it needs --time or --topology', LENGTH)
   targets = list(map(topologies.topology, TOPOLOGY.value))
   folder, batches = DATA_DIR.value / CONFIG.value.data.name, None
   if folder.is_dir():

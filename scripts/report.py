@@ -33,7 +33,7 @@ def main(argv: list[str]) -> None:
   from transformer_jax.report.results import HeldOut
 
   if not HTML.value and not MARKDOWN.value:
-    FLAGS.refuse('a summary alone (--html, --markdown)', SAMPLES)
+    FLAGS.refuse('a summary alone: it needs --html or --markdown', SAMPLES)
   for output in filter(None, (HTML.value, MARKDOWN.value)):
     output.parent.mkdir(parents=True, exist_ok=True)
   paths = [pathlib.Path(argument) for argument in arguments[1:]]

@@ -46,9 +46,9 @@ DATA = data_flags(FLAGS)
 
 def main(argv: list[str]) -> None:
   trainer_flags = FLAGS.parse(argv)[1:]
-  if words := [word for word in trainer_flags if not word.startswith('-')]:
+  if arguments := [flag for flag in trainer_flags if not flag.startswith('-')]:
     raise UserError(
-      f'{words[0]!r} is not a flag: --rows=base,D1, -- --config.KEY=VALUE'
+      f'{arguments[0]!r} is not a flag: --rows=base,D1, -- --config.KEY=VALUE'
     )
   rows = TABLE_3 if ROWS.value == ['all'] else ROWS.value
   mini = ',mini' if MINI.value else ''

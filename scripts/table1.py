@@ -1,4 +1,4 @@
-"""Table 1, measured here: time, memory, FLOPs and paths of its layer types.
+"""Measures time, memory, FLOPs and paths of the layer types of Table 1.
 
   python -m scripts.table1 --output=results/table1.json
 

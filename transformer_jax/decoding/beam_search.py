@@ -235,8 +235,8 @@ class Search:
     ended = Hypotheses(candidates.tokens, scores, log_probs, log_probs > -jnp.inf)
     # The old ones come first: top_k takes the lower index of equal scores, so an old
     # hypothesis stays.
-    both = _concatenate(state.finished, ended)
-    return gather(both, lax.top_k(both.scores, self.nbest)[1])
+    hypotheses = _concatenate(state.finished, ended)
+    return gather(hypotheses, lax.top_k(hypotheses.scores, self.nbest)[1])
 
   def is_done(self, state: State) -> jax.Array:
     """Returns [B] bool: at its limit, or no live hypothesis can reach the F best.
@@ -263,9 +263,10 @@ class Search:
       finished=jnp.zeros(state.live_log_probs.shape, bool),
     )
     # A sentence that is done before its limit has F finished hypotheses or none live.
-    both = _concatenate(state.finished, cut)
-    kind = jnp.where(both.finished, 0, jnp.where(both.log_probs > -jnp.inf, 1, 2))
-    best = gather(both, jnp.argsort(kind, axis=1, stable=True)[:, : self.nbest])
+    hypotheses = _concatenate(state.finished, cut)
+    kind = jnp.where(hypotheses.log_probs > -jnp.inf, 1, 2)
+    kind = jnp.where(hypotheses.finished, 0, kind)
+    best = gather(hypotheses, jnp.argsort(kind, axis=1, stable=True)[:, : self.nbest])
     # A row without a hypothesis has arbitrary tokens: top_k chose among equals of -inf.
     exists = (best.log_probs > -jnp.inf)[..., None]
     return best._replace(tokens=jnp.where(exists, best.tokens, self.pad))

@@ -51,7 +51,7 @@ class Evaluation:
     """Searches and scores; returns the result, and the output of each sentence."""
     loaded, config, run = self._loaded, self._loaded.config, self._loaded.run
     sources, _ = self._corpus.text(self._split)
-    about = self._corpus.card
+    card = self._corpus.card
     files.ensure_writable(self.translations.parent)
     files.ensure_writable(run.workdir)
     translator = loaded.translator  # reads the checkpoints
@@ -60,13 +60,14 @@ class Evaluation:
     bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
     _say(f'translating {len(sources):,} sentences; each length is compiled first')
     start = time.monotonic()
-    best = [one for (one,) in translator.translate(sources, nbest=1, progress=bar)]
+    translations = translator.translate(sources, nbest=1, progress=bar)
+    best = [hypothesis for (hypothesis,) in translations]
     seconds = round(time.monotonic() - start, 1)
     for line in (*translator.warnings(), *perplexity.warnings):
       print(line, file=sys.stderr)
     _say('scoring, with intervals')
-    texts = [one.text for one in best]
-    outputs = self._outputs(texts, [one.valid for one in best])
+    texts = [hypothesis.text for hypothesis in best]
+    outputs = self._outputs(texts, [hypothesis.valid for hypothesis in best])
     scores: dict[str, Any] = {'scores': {}, 'parsing': None, 'valid': None}
     scores |= loaded.output.scorer.score(outputs)
     _say('measuring dev perplexity')
@@ -91,9 +92,9 @@ class Evaluation:
       search_seconds=seconds,
       versions=platform.versions(PACKAGES),
       commit=platform.commit(),
-      corpus=about.identity,
-      references=about.sha256[f'{self._split}.target.txt'],
-      overlap=about.splits[self._split].overlap,
+      corpus=card.identity,
+      references=card.sha256[f'{self._split}.target.txt'],
+      overlap=card.splits[self._split].overlap,
       config=configs.as_json(run.config()),  # without the options of this search
     )
     return result, texts
@@ -101,8 +102,9 @@ class Evaluation:
   def _outputs(self, texts: list[str], valid: Sequence[bool] = ()) -> SystemOutput:
     """Returns outputs with the references that the task scores them against."""
     data = self._loaded.config.data
-    how = data.target_language, data.tokenized
-    return SystemOutput(texts, self._references, *how, valid)
+    return SystemOutput(
+      texts, self._references, data.target_language, data.tokenized, valid
+    )
 
   def is_current(self) -> bool:
     """Returns True if outputs of this search exist, and their result."""
@@ -114,9 +116,9 @@ class Evaluation:
       result = Result.read(path)
     except UserError:  # damaged, so it is made again
       return False
-    own = configs.as_json(self._loaded.run.config())
+    stored = configs.as_json(self._loaded.run.config())
     search = lambda config: configs.values(config, configs.Tag.SEARCH)
-    return result.decode_dtype == dtype and search(result.config) == search(own)
+    return result.decode_dtype == dtype and search(result.config) == search(stored)
 
   def write(self, result: Result, outputs: Sequence[str]) -> None:
     """Writes the outputs and the result under translations/, and the run's newest."""
@@ -149,16 +151,16 @@ class Evaluation:
       raise UserError(f'{error}: python -m {command}') from error
     # Not by the time of the file, which a copy may have lost.
     result = max(results, key=lambda r: (is_like(r), r.step, len(r.averaged)))
-    theirs = result.translations(other)
+    path = result.translations(other)
     name = f'{self._split}.target.txt'
-    sums = [read_card(one.workdir).sha256[name] for one in (run, other)]
+    sums = [read_card(r.workdir).sha256[name] for r in (run, other)]
     if sums[0] != sums[1]:
       raise UserError(
         f'{run.workdir} and {other.workdir} are not of the same {self._split} set'
       )
-    print(f'against {theirs}', file=sys.stderr)
-    lines = bleu.read_lines(theirs)
-    bleu.check_lines(theirs, lines, self._corpus.folder / name, self._references)
+    print(f'against {path}', file=sys.stderr)
+    lines = bleu.read_lines(path)
+    bleu.check_lines(path, lines, self._corpus.folder / name, self._references)
     return result, lines
 
   def compare(self, other: Result, baseline: Sequence[str]) -> Iterator[str]:
@@ -174,8 +176,8 @@ class Evaluation:
     yield from scorer.comparison_lines(self._outputs(ours), baseline)
 
 
-def _say(doing: str) -> None:
-  print(doing, file=sys.stderr, flush=True)
+def _say(message: str) -> None:
+  print(message, file=sys.stderr, flush=True)
 
 
 def evaluate_run(
@@ -200,8 +202,8 @@ def evaluate_run(
     result, outputs = evaluation.evaluate()
     with interruption.deferred():
       evaluation.write(result, outputs)
-    written = f'{evaluation.translations} is written, and its result.'
-    interruption.last_words = lambda: written
+    last_words = f'{evaluation.translations} is written, and its result.'
+    interruption.last_words = lambda: last_words
     yield f'{split}: {_search(loaded, loaded.translator.dtype.name)}'
     yield from loaded.output.scorer.score_lines(vars(result))
     model = loaded.config.model
@@ -245,23 +247,25 @@ def evaluate_files(
   card = read_card(loaded.run.workdir)
   for name, split in card.splits.items():
     if card.sha256.get(f'{name}.target.txt') == files.sha256_of_lines(targets):
-      names = ', '.join(one.name for one in split.sources)
+      names = ', '.join(entry.name for entry in split.sources)
       yield f'{references} has the references of {name} ({names}) of this run'
   texts = []
-  for one in filter(None, (loaded, against)):
-    _say(f'{one.run.workdir} translates {len(sources):,} sentences')
+  for model in filter(None, (loaded, against)):
+    _say(f'{model.run.workdir} translates {len(sources):,} sentences')
     bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
-    best = [one for (one,) in one.translator.translate(sources, 1, bar)]
-    for line in one.warnings():
+    translations = model.translator.translate(sources, 1, bar)
+    best = [hypothesis for (hypothesis,) in translations]
+    for line in model.warnings():
       print(line, file=sys.stderr)
-    texts.append([one.text for one in best])
-    how = data.target_language, data.tokenized, [one.valid for one in best]
-    outputs = SystemOutput(texts[-1], expected, *how)
-    yield f'{one.run.workdir}: {_search(one, one.translator.dtype.name)}'
-    yield from scorer.score_lines(scorer.score(outputs))
+    texts.append([hypothesis.text for hypothesis in best])
+    valid = [hypothesis.valid for hypothesis in best]
+    output = lambda lines, valid=valid: SystemOutput(
+      lines, expected, data.target_language, data.tokenized, valid
+    )
+    yield f'{model.run.workdir}: {_search(model, model.translator.dtype.name)}'
+    yield from scorer.score_lines(scorer.score(output(texts[-1])))
   if against:
-    outputs = SystemOutput(texts[0], expected, *how)
-    yield from scorer.comparison_lines(outputs, texts[1])
+    yield from scorer.comparison_lines(output(texts[0]), texts[1])
 
 
 def _search(loaded: LoadedRun, dtype: str) -> str:
@@ -288,19 +292,21 @@ class DevBleu:
     self._vocabularies = corpus.vocabularies()
     texts = corpus.text('dev')
     self._sources, self._references = (t[: config.bleu_sentences] for t in texts)
-    how = data.target_language, data.tokenized
-    self._metric = bleu.sacrebleu(*how, self._references)
+    self._metric = bleu.sacrebleu(
+      data.target_language, data.tokenized, self._references
+    )
     self._translator: Translator | None = None
 
   def __call__(self, params: PyTree) -> tuple[float, list[tuple[str, str, str]]]:
     """Returns BLEU in percent, and a few sources, translations and references."""
     if self._translator is None:
-      rest = self._output, self._vocabularies, params
-      self._translator = Translator(self._config, *rest)
+      self._translator = Translator(
+        self._config, self._output, self._vocabularies, params
+      )
     else:
       self._translator.replace_params(params)
     translations = self._translator.translate(self._sources, nbest=1)
-    best = [one.text for (one,) in translations]
+    best = [hypothesis.text for (hypothesis,) in translations]
     lines = zip(self._sources, best, self._references, strict=True)
     samples = [*lines][:: -(-len(best) // SAMPLES)]  # from all of dev
     return self._metric.percent(best, self._references), samples

@@ -90,8 +90,9 @@ class LoadedRun:
 
     If the run trains and has deleted one of `steps`, they are chosen anew.
     """
-    how = self.run.checkpoints, self.steps, self._choose, self._shapes
-    self.steps, params = checkpoint.average_kept(*how)
+    self.steps, params = checkpoint.average_kept(
+      self.run.checkpoints, self.steps, self._choose, self._shapes
+    )
     return params
 
   @functools.cached_property

@@ -60,7 +60,7 @@ class Translator:
   the sentences' order. A line without words is not searched; its translation is ''.
 
   Attributes:
-    dtype: in which matrix products are computed.
+    dtype: the dtype of matrix products.
     unknown_sources: how many sentences have characters outside the vocabulary.
     cut_sources: how many sentences were longer than the model can take, and cut.
     cut_outputs: how many best hypotheses met their length limit before EOS.
@@ -117,17 +117,17 @@ class Translator:
     ids = [self._ids(line) for line in vocabulary.encode(lines)]
     results = [[self._finish(s, '', 0.0, [])] for s in sentences]
     order = [i for i in sorted(range(len(ids)), key=lambda i: -len(ids[i])) if ids[i]]
-    started: list[tuple[Sequence[int], Callable[[], Hypotheses]]] = []
+    running: list[tuple[Sequence[int], Callable[[], Hypotheses]]] = []
     for length, rows, batch in progress(list(self._batches(ids, order))):
       source = batches.pad_ids([ids[i] for i in batch], rows, length)
       sizes = np.zeros(rows, np.int32)
       if self._constraint:
         sizes[: len(batch)] = [self._constraint.size(sentences[i]) for i in batch]
       wait = self._search(length, nbest)(self._weights, source, sizes)
-      started.append((batch, wait))
-      if len(started) > 1:  # one is decoded to text while the devices search the next
-        self._collect(*started.pop(0), sentences, results)
-    for batch, wait in started:
+      running.append((batch, wait))
+      if len(running) > 1:  # decode a batch to text while the devices search the next
+        self._collect(*running.pop(0), sentences, results)
+    for batch, wait in running:
       self._collect(batch, wait, sentences, results)
     return results
 
@@ -149,17 +149,17 @@ class Translator:
 
   def warnings(self) -> Iterable[str]:
     """Yields messages that count the lines so far that were unknown text or cut."""
-    of = lambda count, what: f'{count:,} {what}{"s" if count > 1 else ""}'
+    number = lambda count, noun: f'{count:,} {noun}{"s" if count > 1 else ""}'
     if count := self.unknown_sources:
-      yield f'characters outside the vocabulary: {of(count, "line")}'
+      yield f'characters outside the vocabulary: {number(count, "line")}'
     if count := self.cut_sources:
-      yield f'cut to the {self._longest - 1} pieces that fit: {of(count, "line")}'
+      yield f'cut to the {self._longest - 1} pieces that fit: {number(count, "line")}'
     if count := self.cut_outputs:
-      yield f'cut at the length limit, without an end: {of(count, "translation")}'
+      yield f'cut at the length limit, without an end: {number(count, "translation")}'
     if count := self.improbable:
       language = self._config.data.source_language
       yield (
-        f'less probable than references of dev: {of(count, "translation")}; is the '
+        f'less probable than references of dev: {number(count, "translation")}; is the '
         f'text in {language}, and like the text of training?'
       )
 
@@ -174,16 +174,17 @@ class Translator:
     self, ids: list[list[int]], order: list[int]
   ) -> Iterator[tuple[int, int, list[int]]]:
     """Yields each batch's source length, number of rows, and sentences' indices."""
-    start, before = 0, None
+    start, previous_length = 0, None
     while start < len(order):
       needed = len(ids[order[start]])
       length = source_length(needed, self._longest)
       rows = round_up(max(1, decode_tokens(self._config.decode_tokens) // length))
-      if length != before:  # else the program for full batches is compiled already
-        left = len(order) - start
-        rows = min(rows, round_up(1 << (left - 1).bit_length()))
+      # Otherwise the program for full batches is compiled already.
+      if length != previous_length:
+        count = len(order) - start
+        rows = min(rows, round_up(1 << (count - 1).bit_length()))
       yield length, rows, order[start : start + rows]
-      start, before = start + rows, length
+      start, previous_length = start + rows, length
 
   def _search(self, length: int, nbest: int) -> Callable[..., Callable[[], Hypotheses]]:
     if (length, nbest) not in self._searches:
@@ -194,15 +195,15 @@ class Translator:
   def _hypotheses(
     self, sentence: str, tokens: np.ndarray, scores: np.ndarray
   ) -> list[Hypothesis]:
-    real = np.isfinite(scores)
-    if not real.any():
+    is_finite = np.isfinite(scores)
+    if not is_finite.any():
       raise UserError(
         'no translation has a finite score: the training of these parameters has '
         'diverged. Take an earlier checkpoint (--step), if one is good'
       )
-    ids = [row[row != PAD].tolist() for row in tokens[real]]
+    ids = [row[row != PAD].tolist() for row in tokens[is_finite]]
     texts = self._vocabularies.target.decode(ids)
-    parts = zip(texts, scores[real].tolist(), ids, strict=True)
+    parts = zip(texts, scores[is_finite].tolist(), ids, strict=True)
     return [self._finish(sentence, *part) for part in parts]
 
   def _finish(
@@ -289,8 +290,8 @@ def line_batches(path: pathlib.Path) -> Iterator[list[str]]:
     path: a file, plain or compressed. '-' is stdin: after a pause of PAUSE seconds the
       lines so far are yielded.
   """
-  waiting: list[bytes] = []
-  rest = b''  # of the last line, whose LF has not been read yet
+  buffer: list[bytes] = []
+  tail = b''  # the last line, whose LF has not been read yet
   mark = codecs.BOM_UTF8  # only the first line may begin with it
   is_stdin = str(path) == '-'
   for number, block in enumerate(
@@ -300,17 +301,17 @@ def line_batches(path: pathlib.Path) -> Iterator[list[str]]:
       raise UserError(
         f'stdin is compressed ({end}): unpack it, or give --input=FILE{end}'
       )
-    *lines, rest = (rest + block).split(b'\n')
+    *lines, tail = (tail + block).split(b'\n')
     if lines:
       lines[0] = lines[0].removeprefix(mark)
-      waiting, mark = waiting + lines, b''
-    while len(waiting) >= LINES_AT_ONCE or (waiting and not block):
-      yield _decode(waiting[:LINES_AT_ONCE])
-      del waiting[:LINES_AT_ONCE]
-  if last := rest.removeprefix(mark):
-    waiting.append(last)
-  if waiting:
-    yield _decode(waiting)
+      buffer, mark = buffer + lines, b''
+    while len(buffer) >= LINES_AT_ONCE or (buffer and not block):
+      yield _decode(buffer[:LINES_AT_ONCE])
+      del buffer[:LINES_AT_ONCE]
+  if last := tail.removeprefix(mark):
+    buffer.append(last)
+  if buffer:
+    yield _decode(buffer)
 
 
 def _stdin_blocks() -> Iterator[bytes]:

@@ -48,16 +48,17 @@ def replicate_read_only(tree: PyTree) -> PyTree:
   A CPU's devices read the same memory, so that a core finds in the cache what another
   has fetched.
   """
-  first, *others = jax.local_devices()
+  first, *other_devices = jax.local_devices()
   sharding = _replicated(jax.local_devices())
   if jax.default_backend() != 'cpu':
     return jax.device_put(tree, sharding)
 
   def alias(x: np.ndarray | jax.Array) -> jax.Array:
-    one = jax.device_put(x, first)
-    view = np.asarray(one)
-    parts = [one, *(jax.device_put(view, d, may_alias=True) for d in others)]
-    return jax.make_array_from_single_device_arrays(one.shape, sharding, parts)
+    array = jax.device_put(x, first)
+    view = np.asarray(array)
+    aliases = [jax.device_put(view, d, may_alias=True) for d in other_devices]
+    parts = [array, *aliases]
+    return jax.make_array_from_single_device_arrays(array.shape, sharding, parts)
 
   return jax.tree.map(alias, tree)
 
@@ -103,18 +104,18 @@ def _device_memory() -> int:
 
 
 def decode_tokens(
-  chosen: int, memory: float | None = None, count: int | None = None
+  positions: int, memory: float | None = None, count: int | None = None
 ) -> int:
   """Returns the positions of a batch of search, over all devices of a host.
 
   Args:
-    chosen: config.decode_tokens. 0: the number depends on the devices' memory.
+    positions: config.decode_tokens. 0: the number depends on the devices' memory.
     memory: bytes that a program can use on a device; 0 for a CPU, None: as here.
     count: the number of the host's devices; None: as here.
   """
   memory = _device_memory() if memory is None else memory
-  if chosen or not memory:
-    return chosen or 4096
+  if positions or not memory:
+    return positions or 4096
   count = jax.local_device_count() if count is None else count
   return 4096 * count * max(1, min(8, int(memory / 2**32)))
 
@@ -176,12 +177,12 @@ class Devices:
         f'{self.count} devices cannot share {slices} slices equally; these counts '
         f'can: {works}. Hide some devices or set --config.slices'
       )
-    each = self.slices_per_device = slices // self.count
-    limit = 1 if self.platform == 'cpu' else each
-    self.pass_sizes = [n for n in range(limit, 0, -1) if each % n == 0]
-    ours = [d for d in devices if d.process_index == jax.process_index()]
-    first = devices.index(ours[0]) * each
-    self.host_slices = slice(first, first + len(ours) * each)
+    per_device = self.slices_per_device = slices // self.count
+    limit = 1 if self.platform == 'cpu' else per_device
+    self.pass_sizes = [n for n in range(limit, 0, -1) if per_device % n == 0]
+    local = [d for d in devices if d.process_index == jax.process_index()]
+    first = devices.index(local[0]) * per_device
+    self.host_slices = slice(first, first + len(local) * per_device)
 
   def replicate(self, tree: PyTree) -> PyTree:
     """Copies the first host's arrays to every device of every host."""
@@ -192,19 +193,22 @@ class Devices:
     shape = lambda x: x.reshape(-1, self.slices_per_device, *x.shape[1:])
     return self._put(jax.tree.map(shape, arrays), PartitionSpec(AXIS))
 
-  def _put(self, ours: PyTree, spec: PartitionSpec) -> PyTree:
+  def _put(self, local: PyTree, spec: PartitionSpec) -> PyTree:
     """Returns arrays of all hosts, of which each host passes its part."""
     sharding = NamedSharding(_mesh(self._devices), spec)
-    return jax.make_array_from_process_local_data(sharding, ours)
+    return jax.make_array_from_process_local_data(sharding, local)
 
   def on_this_host(self, tree: PyTree) -> PyTree:
     """Returns replicated arrays as arrays of this host, which map_rows() takes."""
     if jax.process_count() == 1:
       return tree
-    here = _replicated(jax.local_devices())
-    parts = lambda x: [part.data for part in x.addressable_shards]
-    one = lambda x: jax.make_array_from_single_device_arrays(x.shape, here, parts(x))
-    return jax.tree.map(one, tree)
+    sharding = _replicated(jax.local_devices())
+
+    def local_array(x: jax.Array) -> jax.Array:
+      parts = [shard.data for shard in x.addressable_shards]
+      return jax.make_array_from_single_device_arrays(x.shape, sharding, parts)
+
+    return jax.tree.map(local_array, tree)
 
   def pmap(self, step: Callable[..., Any]) -> jax.stages.Wrapped:
     """Maps step(state, inputs, seed) -> (state, sums) over the devices.

@@ -59,9 +59,9 @@ def start(slices: int) -> None:
   try:
     several_cpus = jax.default_backend() == 'cpu' and jax.local_device_count() > 1
   except (RuntimeError, AssertionError) as error:
-    wanted = SETTINGS.jax_platforms or 'an accelerator'
+    backend = SETTINGS.jax_platforms or 'an accelerator'
     raise UserError(
-      f'JAX cannot use {wanted} here ({str(error) or "none was found"}): install its '
+      f'JAX cannot use {backend} here ({str(error) or "none was found"}): install its '
       'build (make install ACCELERATOR=...), or set JAX_PLATFORMS=cpu'
     ) from error
   if several_cpus and _name(YNN) not in os.environ.get('XLA_FLAGS', ''):
@@ -118,9 +118,9 @@ def use_cpu_cores(slices: int) -> None:
   what keeps several cores busy. Accelerators are not touched, nor is a count that
   the user has set by XLA_FLAGS or JAX_NUM_CPU_DEVICES, nor one of several processes.
   """
-  chosen = 'xla_force_host_platform_device_count' in os.environ.get('XLA_FLAGS', '')
-  chosen |= 'JAX_NUM_CPU_DEVICES' in os.environ or jax.distributed.is_initialized()
-  if not chosen:
+  is_set = 'xla_force_host_platform_device_count' in os.environ.get('XLA_FLAGS', '')
+  is_set |= 'JAX_NUM_CPU_DEVICES' in os.environ or jax.distributed.is_initialized()
+  if not is_set:
     count = max(d for d in range(1, cores() + 1) if slices % d == 0)
     jax.config.update('jax_num_cpu_devices', count)
 
@@ -205,8 +205,8 @@ def describe_device() -> str:
   text = f'{len(devices)} x {devices[0].device_kind}{on}'
   if devices[0].platform == 'cpu':
     count = lambda n, thing: f'{n} {thing}' if n == 1 else f'{n} {thing}s'
-    each = count(len(devices), 'JAX device')
-    text = f'CPU, {count(cores(), "core")} ({each}{on}), {processor()[0]}'
+    jax_devices = count(len(devices), 'JAX device')
+    text = f'CPU, {count(cores(), "core")} ({jax_devices}{on}), {processor()[0]}'
   precision = SETTINGS.jax_default_matmul_precision
   return f'{text}, products of {precision} precision' if precision else text
 
