@@ -1,4 +1,4 @@
-"""From a trained run to its scores: search, score, compare and write (section 6.1)."""
+"""Evaluates a trained run: searches, scores, compares and writes (section 6.1)."""
 
 import pathlib
 import sys
@@ -269,7 +269,7 @@ def evaluate_files(
 
 
 def _search(loaded: LoadedRun, dtype: str) -> str:
-  """Returns what a score depends on beside the text."""
+  """Returns the settings that a score depends on, as text."""
   config, steps = loaded.config, loaded.steps
   count = f'{len(steps)} checkpoints' if len(steps) > 1 else '1 checkpoint'
   return (

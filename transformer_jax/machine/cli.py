@@ -279,7 +279,7 @@ class _Output:
     self._attempt(self._stream.flush)
 
   def say(self, line: str) -> None:
-    """Writes a line that is no loss."""
+    """Writes a line that may be lost."""
     self.flush()
     before = self.is_lost
     self._attempt(lambda: print(line, file=self._stream, flush=True))
