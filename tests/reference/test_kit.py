@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from transformer_jax.reference import check, compute, kit
+from transformer_jax.reference import check, compute, kit, scores
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -52,3 +52,30 @@ def test_package_computes_the_kit(tmp_path: pathlib.Path):
   for name, x in computed.items():
     np.testing.assert_allclose(x, by_one_file[name], 1e-12, 1e-12, err_msg=name)
     np.testing.assert_allclose(check.right_arrays()[name], x, 1e-6, 1e-7, err_msg=name)
+
+
+def test_bleu():
+  stored = kit.read_json('bleu')
+  texts = stored['hypotheses'], stored['references']
+  assert len(texts[0]) == len(texts[1]) == 20
+  assert scores.right(*texts) == pytest.approx(stored['right'])
+  assert scores.wrong(*texts) == pytest.approx(stored['wrong'])
+  known = [*stored['right'].values(), *stored['wrong'].values()]
+  assert len({round(x, 2) for x in known}) == len(known)
+
+
+def test_size_of_the_kit():
+  assert sum(path.stat().st_size for path in kit.FOLDER.iterdir()) <= 1_500_000
+
+
+def test_searches_of_the_kit():
+  """Each translation is among those that ended, or was cut at the longest length."""
+  stored = kit.read_json('search')
+  for name, rows in stored['best'].items():
+    if name.endswith('.tokens'):
+      steps = stored['steps'][name.split('.')[1]]
+      for tokens, sentence, longest in zip(rows, steps, stored['longest'], strict=True):
+        tokens = [token for token in tokens if token]
+        ended = [tokens for step in sentence for _, tokens in step['ended']]
+        assert tokens in ended or len(tokens) == longest
+        assert len(sentence) <= longest

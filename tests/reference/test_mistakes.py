@@ -1,6 +1,9 @@
 """check_mine names each mistake that another hand plants, and no other."""
 
 import pathlib
+import re
+import subprocess
+import sys
 from collections.abc import Collection, Iterator
 
 import numpy as np
@@ -123,6 +126,17 @@ def test_dropout_is_recognised():
   arrays['encoder.input'] = arrays['encoder.input'] * keep / 0.9
   lines = [*check.report({'encoder.input': arrays['encoder.input']})]
   assert 'dropout is on, with a rate of 0.10' in lines[-1]
+
+
+def test_bleu():
+  stored = kit.read_json('bleu')
+  score = lambda x: {'bleu.sacrebleu': np.array(round(x, 2))}
+  assert len([*check.report(score(stored['right']['bleu.sacrebleu']))]) == 1
+  assert (
+    'bleu.paper_bleu' in [*check.report(score(stored['right']['bleu.paper_bleu']))][1]
+  )
+  for says, x in stored['wrong'].items():
+    assert says in [*check.report(score(x))][1]
 
 
 def test_where_it_differs():
@@ -279,3 +293,44 @@ def test_gradients_alone_name_a_mistake():
     arrays = trained_arrays(name)
     arrays = {key: x for key, x in arrays.items() if key.startswith('gradient')}
     assert named([*check.report(arrays)]) == [name]
+
+
+def example(tmp_path: pathlib.Path, *changes: tuple[str, str]) -> list[str]:
+  """Returns the report on docs/check_yours.md's program, after changes of its text."""
+  pytest.importorskip('torch')
+  page = (kit.FOLDER.parent / 'docs/check_yours.md').read_text()
+  program = re.findall('```python\n(.*?)```', page, re.DOTALL)[-1]
+  for old, new in changes:
+    assert program.count(old) == 1
+    program = program.replace(old, new)
+  (tmp_path / 'reference').symlink_to(kit.FOLDER)
+  subprocess.run([sys.executable, '-c', program], cwd=tmp_path, check=True)
+  return [*check.report(check.read_arrays(tmp_path / 'mine.safetensors'))]
+
+
+NORMS = 'model.encoder.norm = model.decoder.norm = None'
+STRICT = "'reference/torch.safetensors')"
+CHANGES = {
+  'final_norms': [(NORMS, ''), (STRICT, f'{STRICT}, strict=False')],
+  'norm_epsilon_1e-5': [(' layer_norm_eps=1e-6,', '')],
+  'no_causal_mask': [('.triu(1)', ' * False')],
+  'smoothing_over_v': [('(log_p.sum(-1) - true) / (WORDS - 1)', 'log_p.mean(-1)')],
+}
+
+
+@pytest.mark.torch
+def test_example_of_the_page_is_right(tmp_path: pathlib.Path):
+  (line,) = example(tmp_path)
+  assert line.startswith('equal: 64 of 64 arrays')
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize('name', CHANGES)
+def test_example_of_the_page_with_a_mistake(name: str, tmp_path: pathlib.Path):
+  assert named(example(tmp_path, *CHANGES[name])) == [name]
+
+
+@pytest.mark.torch
+def test_example_of_the_page_with_an_inverted_mask(tmp_path: pathlib.Path):
+  with pytest.raises(UserError, match='all masked by -inf'):
+    example(tmp_path, ('source == PAD', 'source != PAD'))

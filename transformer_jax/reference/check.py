@@ -3,6 +3,7 @@
 import difflib
 import functools
 import pathlib
+import types
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,11 +15,10 @@ from transformer_jax.reference import compute, kit, mistakes, torch_names
 from transformer_jax.reference.compute import Arrays
 
 # Two arrays are equal if their mean absolute difference is at most this part of the
-# mean absolute value.
+# mean absolute value; of parameters after updates, of their mean change. In float32 a
+# right model in PyTorch has at most 1.3e-6.
 TOLERANCE = 2e-5
-# The same for parameters after updates, as a part of their mean change: Adam divides a
-# gradient by its size, so rounding shows most where a gradient is near 0.
-UPDATE_TOLERANCE = 2e-3
+BLEU_TOLERANCE = 0.0051  # a score may be rounded to two decimals
 MOST_MISTAKES = 3
 PAGE = 'docs/check_yours.md lists the names'
 
@@ -28,7 +28,7 @@ def group_of(name: str) -> str:
   if name.startswith('search.'):
     return name.rpartition('.')[0]
   first = name.partition('.')[0]
-  if first in ('gradient', 'learning_rate'):
+  if first in ('gradient', 'learning_rate', 'bleu'):
     return first
   return 'update' if first.startswith('update_') else 'forward'
 
@@ -40,23 +40,31 @@ def arrays_of(group: str, names: tuple[str, ...] = ()) -> Arrays:
   Raises:
     ValueError: the mistakes exclude each other.
   """
-  wrong = [mistakes.read()[name] for name in names]
-  edits = [edit for mistake in wrong for edit in mistake.edits]
   params = {name: x.astype(np.float64) for name, x in kit.read('parameters').items()}
-  for mistake in wrong:
-    params |= mistake.added(params)
+  for name in names:
+    params |= mistakes.read()[name].added(params)
   tree, ids = compute.unflatten(params), kit.read('inputs')
   batch = ids['source'], ids['target']
   if group == 'gradient':
-    return compute.gradient(compute.load(edits), tree, *batch)
+    return compute.gradient(_module(names), tree, *batch)
   if group == 'update':
-    return compute.updates(compute.load(edits), tree, *batch)
-  module = compute.load_in_numpy(edits)
+    loss = tuple(name for name in names if mistakes.read()[name].section != '5.3')
+    return compute.updates(_module(loss), _module(names), tree, *batch)
+  module = compute.load_in_numpy(_edits(names))
   if group == 'forward':
     return compute.forward(module, tree, *batch)
   if group == 'learning_rate':
     return {group: compute.learning_rates(module, **kit.BASE)}
   return kit.search(module, tree, ids['sentences'], group)
+
+
+@functools.cache
+def _module(names: tuple[str, ...]) -> types.ModuleType:
+  return compute.load(_edits(names))
+
+
+def _edits(names: tuple[str, ...]) -> list[tuple[str, str]]:
+  return [edit for name in names for edit in mistakes.read()[name].edits]
 
 
 @functools.cache
@@ -69,6 +77,7 @@ def right_arrays() -> Arrays:
   key = lambda name: order.index(name.partition('.')[0])
   arrays |= {name: stored[name] for name in sorted(stored, key=key)}
   best = kit.read_json('search')['best']
+  best |= kit.read_json('bleu')['right']
   return arrays | {name: np.array(x) for name, x in best.items()}
 
 
@@ -140,19 +149,21 @@ def difference(name: str, mine: np.ndarray, right: np.ndarray) -> float:
     return float(not np.array_equal(_trimmed(mine), _trimmed(right)))
   if mine.shape != right.shape:
     return np.inf
-  scale, tolerance = right, TOLERANCE
+  if name.startswith('bleu.'):
+    return float(abs(mine - right)) / BLEU_TOLERANCE
+  scale = right
   if name.startswith('update_'):
-    start = kit.read('parameters')[name.partition('.')[2]]
-    scale, tolerance = right - start, UPDATE_TOLERANCE
+    scale = right - kit.read('parameters')[name.partition('.')[2]]
   real = _is_real(name, right.shape)
   distance = np.abs(mine[real].astype(np.float64) - right[real]).mean()
-  return float(distance / np.abs(scale[real]).mean() / tolerance)
+  return float(distance / np.abs(scale[real]).mean() / TOLERANCE)
 
 
 def _trimmed(tokens: np.ndarray) -> list[list[int]]:
   return [[int(token) for token in row if token != kit.CONFIG['PAD']] for row in tokens]
 
 
+@functools.cache
 def _is_real(name: str, shape: tuple[int, ...]) -> np.ndarray:
   """Returns a mask of this shape that is False where an array belongs to padding.
 
@@ -239,6 +250,9 @@ def report(mine: Arrays) -> Iterator[str]:
   if any(difference(name, x, right[name]) <= 1 for x in _transposes(mine[name])):
     yield f'{name} is transposed'
     return
+  if name.startswith('bleu.'):
+    yield from _wrong_bleu(name, mine[name])
+    return
   best, reached = find(mine, first)
   if reached == first:
     yield 'no known mistake, nor a pair of them, explains it'
@@ -260,6 +274,15 @@ def report(mine: Arrays) -> Iterator[str]:
       yield from known[wrong[0]].lines()
   if reached < len(mine):
     yield f'with that the first difference is {names[reached]}'
+
+
+def _wrong_bleu(name: str, score: np.ndarray) -> Iterator[str]:
+  """Yields which mistake yields a score."""
+  bleu = kit.read_json('bleu')
+  others = {key: x for key, x in bleu['right'].items() if key != name}
+  for says, x in (others | bleu['wrong']).items():
+    if difference(name, score, np.array(x)) <= 1:
+      yield f'mistake: it is {says} (docs/bleu.md)'
 
 
 def _where(name: str, mine: np.ndarray, right: np.ndarray) -> str:

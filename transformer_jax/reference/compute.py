@@ -204,25 +204,32 @@ def gradient(
     return _named('gradient', tree)
 
 
-def updates(module: Any, params: Any, source: np.ndarray, target: np.ndarray) -> Arrays:
-  """Returns the parameters after some updates on one batch, `update_1.NAME`."""
+def updates(
+  module: types.ModuleType, optimized: types.ModuleType, params: Any, *batch: np.ndarray
+) -> Arrays:
+  """Returns the parameters after some updates on one batch, `update_1.NAME`.
+
+  `module` has the loss, `optimized` the optimizer.
+  """
   arrays: Arrays = {}
   with _float64():
     params = jax.tree.map(jnp.asarray, params)
-    optimizer = module.adam(params['embedding'].shape[1], WARMUP)
-    state = optimizer.init(params)
-
-    @jax.jit
-    def update(params: Any, state: Any) -> tuple[Any, Any]:
-      gradient = jax.grad(module.loss)(params, source, target, EPSILON_LS)
-      changes, state = optimizer.update(gradient, state, params)
-      return optax.apply_updates(params, changes), state
-
+    optimizer = optimized.adam(params['embedding'].shape[1], WARMUP)
+    state, gradient = optimizer.init(params), _compiled_gradient(module)
     for number in range(1, UPDATES[-1] + 1):
-      params, state = update(params, state)
+      changes, state = optimizer.update(gradient(params, *batch), state, params)
+      params = optax.apply_updates(params, changes)
       if number in UPDATES:
         arrays |= _named(f'update_{number}', params)
   return arrays
+
+
+@functools.cache
+def _compiled_gradient(module: types.ModuleType) -> Callable[..., Any]:
+  def loss(params: Any, source: np.ndarray, target: np.ndarray) -> jax.Array:
+    return module.loss(params, source, target, EPSILON_LS)
+
+  return jax.jit(jax.grad(loss))
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@
 writes it again. docs/check_yours.md lists its files.
 """
 
+import functools
 import itertools
 import json
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import jax
 import numpy as np
 from safetensors import numpy as safetensors
 
-from transformer_jax.reference import compute, torch_names
+from transformer_jax.reference import compute, scores, torch_names
 from transformer_jax.reference.compute import Arrays
 
 FOLDER = compute.ONE_FILE.parents[1] / 'reference'
@@ -135,6 +136,7 @@ def search(module: Any, params: Any, sentences: np.ndarray, group: str) -> Array
   return {f'{group}.{name}': x for name, x in arrays.items()}
 
 
+@functools.cache
 def read(name: str) -> Arrays:
   """Returns the arrays of a file of the kit."""
   return safetensors.load_file(FOLDER / f'{name}.safetensors')
@@ -145,14 +147,20 @@ def read_json(name: str) -> Any:
   return json.loads((FOLDER / f'{name}.json').read_text())
 
 
+def write_json(name: str, value: Any) -> None:
+  """Writes a JSON file of the kit."""
+  text = json.dumps(value, ensure_ascii=False)
+  (FOLDER / f'{name}.json').write_text(f'{text}\n', encoding='utf-8')
+
+
 def write() -> None:
-  """Writes the kit."""
+  """Writes the kit; the texts of bleu.json stay."""
   params, ids = parameters(), inputs()
   tree = compute.unflatten({name: x.astype(np.float64) for name, x in params.items()})
   batch, sentences = (ids['source'], ids['target']), ids['sentences']
   module, compiled = compute.load_in_numpy(), compute.load()
   gradient = compute.gradient(compiled, tree, *batch)
-  updates = compute.updates(compiled, tree, *batch)
+  updates = compute.updates(compiled, compiled, tree, *batch)
   # In float32, to keep the kit small.
   backward = {name: x.astype(np.float32) for name, x in (gradient | updates).items()}
   backward['learning_rate'] = compute.learning_rates(module, **BASE)
@@ -175,8 +183,10 @@ def write() -> None:
     'steps': {f'beam_{beam}': hypotheses(tree, sentences, beam) for beam in BEAMS},
     'best': {name: x.tolist() for group in best for name, x in group.items()},
   }
-  for name, value in {'config': CONFIG, 'search': searched}.items():
-    (FOLDER / f'{name}.json').write_text(json.dumps(value) + '\n')
+  texts = {key: read_json('bleu')[key] for key in ('hypotheses', 'references')}
+  bleu = {**texts, 'right': scores.right(**texts), 'wrong': scores.wrong(**texts)}
+  for name, value in {'config': CONFIG, 'search': searched, 'bleu': bleu}.items():
+    write_json(name, value)
 
 
 if __name__ == '__main__':
