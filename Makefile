@@ -69,6 +69,7 @@ test: $(VENV)/.installed.tests
 
 # Tests of the kernels on an NVIDIA GPU that is here; runs/gpu/tests.json has the results.
 native:
+	@rm -f runs/gpu/tests.json
 	$(BIN)/python -m benchmarks.gpu --output=runs/gpu --only=tests
 
 # All tests of the default suite, the long ones, and those that compare with PyTorch.

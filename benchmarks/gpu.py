@@ -50,8 +50,9 @@ def benchmark(output: pathlib.Path, config: str, *flags: str) -> str:
   named = f'--config=configs/{config}.py:en-de', f'--output={output}'
   run('scripts.benchmark', *named, *size, *flags)
   result = json.loads(output.read_bytes())
+  alone = lambda timed: ' alone' if 'latency' in timed else ''
   rates = [
-    f'{name} {column["target_tokens_per_second"]:,.0f}'
+    f'{name}{alone(timed)} {column["target_tokens_per_second"]:,.0f}'
     for timed in result.get('runs', [result])
     for name, column in timed['columns'].items()
   ]
@@ -67,15 +68,11 @@ def test(output: pathlib.Path) -> str:
   options = '-q', '-p', 'no:xdist', f'--junitxml={report}', *chosen
   try:
     run('pytest', 'tests/model/test_ops_gpu.py', *options, platform=platform)
-  except subprocess.CalledProcessError:
-    if not report.exists():
-      raise
-  cases = xml.parse(report).getroot().iter('testcase')
-  outcome = lambda case: next((child.tag for child in case), 'passed')
-  outcomes = {case.get('name'): outcome(case) for case in cases}
-  files.write_json(output, outcomes)
-  wrong = [name for name, how in outcomes.items() if how in ('failure', 'error')]
-  return f'{len(outcomes) - len(wrong)} of {len(outcomes)} passed {wrong or ""}'.strip()
+  finally:
+    cases = [*xml.parse(report).getroot().iter('testcase')]
+    outcome = lambda case: next((child.tag for child in case), 'passed')
+    files.write_json(output, {case.get('name'): outcome(case) for case in cases})
+  return f'{len(cases)} passed'
 
 
 def losses(output: pathlib.Path) -> str:

@@ -18,6 +18,7 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs.records import Patience, Record, best_step
 from transformer_jax.runs.run import Run
+from transformer_jax.scoring.translations import perplexity_text
 from transformer_jax.training import checkpoint
 from transformer_jax.training.metrics import Divergence, Log, Meter
 from transformer_jax.training.perplexity import Perplexity
@@ -330,9 +331,7 @@ class Loop:
     measured: Record = {'step': step, 'dev_perplexity': perplexity}
     self._log.write(measured)
     self._patience.add(measured)
-    pieces = self._trainer.pieces
-    guess = f'> {pieces:,}: worse than guessing'
-    shown = f'{perplexity:.3f}' if perplexity <= pieces else guess
+    shown = perplexity_text(perplexity, self._trainer.pieces, 3)
     self._log.say(f'step {step}: dev perplexity {shown}')
 
   def _may_stop_now(self) -> bool:
