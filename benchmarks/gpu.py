@@ -129,7 +129,7 @@ def main(argv: list[str]) -> int:
     begin = time.monotonic()
     try:
       said = measure(output)
-    except subprocess.CalledProcessError as error:
+    except (subprocess.CalledProcessError, OSError) as error:
       said, failed = f'failed: {error}', 1
     line = f'- {name}, {time.monotonic() - begin:.0f} s: {said}'
     print(line, flush=True)
