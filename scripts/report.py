@@ -23,6 +23,11 @@ HTML = FLAGS.path('html', None, 'HTML page to write, in one file.')
 MARKDOWN = FLAGS.path(
   'markdown', None, 'Markdown file to write, with pictures beside it.'
 )
+CURVE = FLAGS.list(
+  'curve',
+  [],
+  "Files like metrics.jsonl, of training with any program, to draw over the runs'.",
+)
 REFERENCES = FLAGS.list('references', [], 'Reference files, if no corpus is prepared.')
 DATA_DIR = data_dir(FLAGS)
 
@@ -33,12 +38,13 @@ def main(argv: list[str]) -> None:
   from transformer_jax.report.results import HeldOut
 
   if not HTML.value and not MARKDOWN.value:
-    FLAGS.refuse('a summary alone: it needs --html or --markdown', SAMPLES)
+    FLAGS.refuse('a summary alone: it needs --html or --markdown', SAMPLES, CURVE)
   for output in filter(None, (HTML.value, MARKDOWN.value)):
     output.parent.mkdir(parents=True, exist_ok=True)
   paths = [pathlib.Path(argument) for argument in arguments[1:]]
   texts = HeldOut(DATA_DIR.value, map(pathlib.Path, REFERENCES.value))
-  summary, blocks = report.make_report(paths, OUTPUTS, texts, SAMPLES.value)
+  curves = [pathlib.Path(name) for name in CURVE.value]
+  summary, blocks = report.make_report(paths, OUTPUTS, texts, SAMPLES.value, curves)
   blocks = [page.heading(1, report.TITLE), *blocks]
   if HTML.value:
     files.write(HTML.value, page.page(report.TITLE, blocks))

@@ -1,16 +1,15 @@
 """Pictures of Table 3: their marks and labels."""
 
-import json
-import pathlib
 import re
 import xml.etree.ElementTree
 
 import pytest
 
-from toy.results import changed, family, of_row, scored
+from toy.results import family
 from transformer_jax.report import comparison, figures, results
 from transformer_jax.report.page import Picture
 from transformer_jax.report.results import ScoredRun
+from transformer_jax.runs.records import Record
 
 XML = '{http://www.w3.org/2000/svg}'
 
@@ -48,18 +47,17 @@ def test_table_3_is_pictured():
   assert {'← worse', 'better →'} <= {*words(bleu.svg)}
 
 
-def test_curves_have_a_line_for_each_run(tmp_path: pathlib.Path):
+NO_SCORE: Record = {'step': 9, 'dev_perplexity': None}
+
+
+def test_curves_have_a_line_for_each_run():
   """One that diverged does not flatten the others; NaN has no point."""
-  runs = []
-  for name, factor in (('a', 1.0), ('b', 1.1), ('c', 1000.0)):
-    home = tmp_path / name
-    records = [{'step': n, 'loss': factor * 8 / n} for n in range(1, 9)]
-    records.append({'step': 9, 'dev_perplexity': None})
-    home.mkdir()
-    (home / 'metrics.jsonl').write_text('\n'.join(map(json.dumps, records)))
-    run = scored(changed(of_row(), row=None), name)
-    runs.append(run._replace(home=home, path=home / 'result.json'))
-  (picture,) = figures.curves(runs)
-  assert picture.name == 'curves.loss' and {'a', 'b', 'c'} <= {*words(picture.svg)}
+  runs = [
+    (name, [*({'step': n, 'loss': factor * 8 / n} for n in range(1, 9)), NO_SCORE])
+    for name, factor in (('a', 1.0), ('b', 1.1), ('c', 1000.0))
+  ]
+  (picture,) = figures.curves(runs, [('mine', [{'step': 3, 'loss': 4.0}])])
+  texts = {*words(picture.svg)}
+  assert {'a', 'b', 'c', 'mine'} <= texts and 'dev perplexity' not in texts
   ticks = [float(x) for x in words(picture.svg) if re.fullmatch(r'\d+(\.\d+)?', x)]
   assert picture.svg.count('stroke: var(--blue)') > 1 and max(ticks) < 10

@@ -80,7 +80,14 @@ def test_the_whole_report(prepared, tmp_path: pathlib.Path, capsys):
     prepared.run(home, line, row, seed, paper_bleu=score, overlap={'train': 3})
   (tmp_path / 'run.half').mkdir()
   (tmp_path / 'run.half' / 'result.json').write_text('{"split": ')
-  text = whole(tmp_path, prepared, '--samples=2', f'--html={tmp_path / "page.html"}')
+  mine = tmp_path / 'mine.jsonl'
+  mine.write_text('{"step": 1, "lr": 0.1}\n')
+  with pytest.raises(UserError, match='mine.jsonl: no line such as'):
+    whole(tmp_path, prepared, f'--curve={mine}')
+  mine.write_text('{"step": 1, "loss": 9}\n{"step": 2, "loss": 8, "val": 3}\n')
+  pages = f'--html={tmp_path / "page.html"}', f'--curve={mine}'
+  text = whole(tmp_path, prepared, '--samples=2', *pages)
+  assert 'mine.jsonl' in (tmp_path / 'new/whole.curves.svg').read_text()
   assert 'Of its source sentences 3 (50.0%) in train. ' in text
   assert 'run.half/result.json: damaged' in text
   assert 'left out: ' in (err := capsys.readouterr().err)

@@ -15,8 +15,8 @@ from transformer_jax.config import cells
 from transformer_jax.report import comparison, rows
 from transformer_jax.report.comparison import Difference, Differences
 from transformer_jax.report.page import COLOURS, Picture
-from transformer_jax.report.results import Group, ScoredRun
-from transformer_jax.runs.records import read_records
+from transformer_jax.report.results import Group
+from transformer_jax.runs.records import Record
 from transformer_jax.scoring.translations import JUDGED, Metric
 
 _, INK, FAINT, GREY, *LINES = (light for light, _ in COLOURS.values())
@@ -169,53 +169,63 @@ def _edge(ours: dict[str, Difference], printed: dict[str, float]) -> float:
 
 # What training measures, by its name in metrics.jsonl.
 MEASURED = {
-  'loss': 'training loss (nats per piece)',
-  'dev_perplexity': 'dev perplexity (per piece)',
+  'loss': 'training loss (nats)',
+  'dev_perplexity': 'dev perplexity',
+  'dev_bleu': 'dev BLEU (percent)',
 }
 STYLES = ('-', '--', ':', '-.')
-CURVES_HEIGHT = 3.6  # inches
+CURVE_HEIGHT = 2.0  # inches
+Curve = tuple[str, list[Record]]  # the name of a run, and what its training measured
 
 
-def curves(runs: Sequence[ScoredRun]) -> list[Picture]:
-  """Returns a picture of each of MEASURED by update, with a line for each run.
+def curves(runs: Sequence[Curve], over: Sequence[Curve] = ()) -> list[Picture]:
+  """Returns a picture with a panel for each of MEASURED by update; [] without any.
 
-  Runs of a row have one colour, and so have runs of one name without a row.
-
-  Raises:
-    UserError: a metrics.jsonl is damaged.
+  Args:
+    runs: each is a line. Those of one name have one colour.
+    over: each is a black line over the others.
   """
-  every = [(run.row or run.name, read_records(run.metrics)) for run in runs]
-  pictures = []
-  for key, axis in MEASURED.items():
-    lines = [
-      (name, [(r['step'], r[key]) for r in records if r.get(key) is not None])
-      for name, records in every
-    ]
-    lines = [(name, points) for name, points in lines if points]
-    if lines:
-      draw = functools.partial(_draw_curves, axis, lines)
-      text = f'{axis[0].upper()}{axis[1:]} of each run by update'
-      pictures.append(picture(f'curves.{key}', text, CURVES_HEIGHT, draw))
-  return pictures
+  records = [record for _, curve in (*runs, *over) for record in curve]
+  has = lambda key: any(record.get(key) is not None for record in records)
+  if not (keys := [key for key in MEASURED if has(key)]):
+    return []
+  text = f'{", ".join(MEASURED[key] for key in keys)} of each run by update'
+  draw = functools.partial(_draw_curves, keys, runs, over)
+  height = CURVE_HEIGHT * len(keys) + 0.5
+  return [picture('curves', text[0].upper() + text[1:], height, draw)]
 
 
 def _draw_curves(
-  axis: str, lines: Sequence[tuple[str, list[tuple[int, float]]]], figure: Figure
+  keys: Sequence[str], runs: Sequence[Curve], over: Sequence[Curve], figure: Figure
 ) -> None:
-  axes = figure.add_subplot(xlabel='update', ylabel=axis)
-  names = [*dict.fromkeys(name for name, _ in lines)]
+  names = [*dict.fromkeys(name for name, _ in runs)]
   looks = {
     name: {'color': LINES[n % len(LINES)], 'linestyle': STYLES[n // len(LINES) % 4]}
     for n, name in enumerate(names)
   }
-  for name, points in lines:
-    axes.plot(*zip(*points, strict=True), linewidth=1, **looks[name])
-  # What is far above most runs' end, such as a start or a run that diverged, leaves.
-  ends = [points[-1][1] for _, points in lines]
-  lowest = min(value for _, points in lines for _, value in points)
-  highest = max(value for _, points in lines for _, value in points)
-  top = min(highest, 3 * statistics.median_low(ends))
-  axes.set_ylim(lowest - 0.05 * (top - lowest), top + 0.05 * (top - lowest))
-  handles = [axes.plot([], [], linewidth=1, **looks[name])[0] for name in names]
-  where = {'loc': 'outside lower center', 'ncols': 4, 'handlelength': 1.8}
-  figure.legend(handles, names, columnspacing=1.2, fontsize=7, **where)
+  looks |= {
+    name: {'color': INK, 'linestyle': STYLES[n % 4]} for n, (name, _) in enumerate(over)
+  }
+  panels = figure.subplots(len(keys), squeeze=False, sharex=True)[:, 0]
+  for key, axes in zip(keys, panels, strict=True):
+    axes.set_ylabel(MEASURED[key])
+    lines = [
+      (name, points)
+      for name, records in (*runs, *over)
+      if (points := [(r['step'], r[key]) for r in records if r.get(key) is not None])
+    ]
+    for name, points in lines:
+      axes.plot(*zip(*points, strict=True), linewidth=1, **looks[name])
+    # What is above most runs' start, such as a run that diverged, leaves.
+    values = [[value for _, value in points] for _, points in lines]
+    bottom = min(map(min, values))
+    top = statistics.median_low(map(max, values))
+    if key == 'dev_perplexity':
+      axes.set_yscale('log')
+      axes.set_ylim(bottom / 1.1, top * 1.1)
+    else:
+      axes.set_ylim(bottom - 0.05 * (top - bottom), top + 0.05 * (top - bottom))
+  panels[-1].set_xlabel('update')
+  handles = [panels[0].plot([], [], linewidth=1, **looks[x])[0] for x in looks]
+  where = {'loc': 'outside lower center', 'ncols': 2, 'handlelength': 1.8}
+  figure.legend(handles, [*looks], columnspacing=1.2, fontsize=7, **where)

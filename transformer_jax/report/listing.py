@@ -1,5 +1,6 @@
 """What a report says of every result: scores, how they compare, curves, samples."""
 
+import pathlib
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,6 +9,7 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.report import figures
 from transformer_jax.report.page import Block, heading, table, table_of
 from transformer_jax.report.results import HeldOut, ScoredRun, shown_metrics, signatures
+from transformer_jax.runs.records import read_records
 from transformer_jax.scoring.bleu import Score
 from transformer_jax.scoring.translations import (
   PERPLEXITY,
@@ -111,16 +113,30 @@ def score_text(score: Score) -> str:
   return f'{score.score:.2f} [{low:.1f}, {high:.1f}]'
 
 
-def curves(runs: Sequence[ScoredRun]) -> list[Block]:
-  """Returns pictures of what training measured, of all runs that have metrics.jsonl."""
-  homes = {run.home: run for run in runs if run.metrics.is_file()}
-  if not homes:
-    return []
-  try:
-    return [heading(2, 'Curves'), *figures.curves([*homes.values()])]
-  except UserError as error:
-    print(f'without curves: {error}', file=sys.stderr)
-    return []
+def curves(runs: Sequence[ScoredRun], over: Sequence[pathlib.Path]) -> list[Block]:
+  """Returns a picture of what training measured, of runs that have metrics.jsonl.
+
+  Args:
+    over: files like metrics.jsonl, of training with any program.
+
+  Raises:
+    UserError: a file of `over` is damaged, or measured nothing.
+  """
+  yours = [(path.name, read_records(path)) for path in over]
+  for path, (_, records) in zip(over, yours, strict=True):
+    if not any(record.get(key) for record in records for key in figures.MEASURED):
+      keys = ', '.join(figures.MEASURED)
+      raise UserError(
+        f'{path}: no line such as {{"step": 100, "loss": 6.2}}, with one of {keys}'
+      )
+  trained = []
+  for run in {run.home: run for run in runs}.values():
+    try:
+      trained.append((run.row or run.name, read_records(run.metrics)))
+    except UserError as error:
+      print(f'without a curve: {error}', file=sys.stderr)
+  pictures = figures.curves(trained, yours)
+  return [heading(2, 'Curves'), *pictures] if pictures else []
 
 
 def representatives(runs: Sequence[ScoredRun]) -> list[ScoredRun]:

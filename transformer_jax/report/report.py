@@ -58,6 +58,7 @@ def make_report(
   outputs: Mapping[str, Output],
   texts: HeldOut,
   samples: int,
+  curves: Sequence[pathlib.Path] = (),
 ) -> tuple[str, list[Block]]:
   """Returns a summary for a terminal, and the blocks of the whole report.
 
@@ -68,6 +69,7 @@ def make_report(
     outputs: of all tasks, by name. Those with a section of their own have no BLEU.
     texts: what the paired tests and the samples take.
     samples: sentences of each test set to show with their translations.
+    curves: files like metrics.jsonl, which are drawn over the runs' curves.
 
   Raises:
     UserError: no path holds a run or a result, or what was scored is damaged.
@@ -81,7 +83,7 @@ def make_report(
     raise UserError('no run with a result.json: evaluate one first')
   summary, blocks = '', []
   if runs := [run for run in evaluations if not outputs[run.result.task].section]:
-    summary, blocks = _report_runs(runs, left_out, texts, samples)
+    summary, blocks = _report_runs(runs, left_out, texts, samples, curves)
   for name, output in outputs.items():
     runs = [run for run in evaluations if run.result.task == name]
     baselines = [baseline for of, baseline in all_baselines if of == name]
@@ -96,6 +98,7 @@ def _report_runs(
   unread: Sequence[str],
   texts: HeldOut,
   samples: int,
+  over: Sequence[pathlib.Path],
 ) -> tuple[str, list[Block]]:
   """Returns summary and blocks of runs that translate; `unread`: why others are not."""
   for run in runs:
@@ -112,7 +115,7 @@ def _report_runs(
   blocks = [heading(2, 'What the runs say'), facts(top)] if top else []
   for n, study in enumerate(studies, 1):
     blocks += describe_group(*study, f'.{n}' if len(studies) > 1 else '')
-  blocks += [*listing.every_result(runs), *listing.curves(runs)]
+  blocks += [*listing.every_result(runs), *listing.curves(runs, over)]
   blocks += listing.sample_translations(runs, texts, samples)
   if left_out := [*unread, *ungrouped]:
     blocks += [heading(2, 'Left out'), bullets(left_out)]
