@@ -37,7 +37,7 @@ from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import build
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
-from transformer_jax.scoring import bleu
+from transformer_jax.scoring import bleu, significance
 from transformer_jax.scoring.output import SystemOutput
 from transformer_jax.tasks import TRANSLATION
 from transformer_jax.training import checkpoint
@@ -242,8 +242,9 @@ def test_unequal_files_are_refused_before_the_search(split, lines, message, tmp_
     next(evaluate_files(loaded, *paths))
 
 
-def test_scores_of_files_equal_those_of_the_split(tmp_path: pathlib.Path):
+def test_scores_of_files_equal_those_of_the_split(tmp_path: pathlib.Path, monkeypatch):
   """Both name the dtype; a file's references are recognised, and nothing is written."""
+  monkeypatch.setattr(significance, 'SAMPLES', 20)
   workdir = untrained.write(tmp_path)
   corpus, run = tmp_path / 'data', LoadedRun(Run(workdir), TRANSLATION)
   paths = [corpus / 'toy' / f'test.{side}.txt' for side in ('source', 'target')]

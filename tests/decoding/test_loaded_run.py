@@ -70,21 +70,25 @@ def test_refused(model: LoadedRun, workdir: pathlib.Path):
 
 
 def test_text_that_cannot_be_translated_well_warns_once(workdir: pathlib.Path):
-  """And the search of a run has the dtype that the caller asks for."""
+  """In all calls of a model."""
   record = {'step': 10, 'dev_perplexity': 1.0001, 'seconds': 1.0, 'target_tokens': 1}
   (workdir / 'metrics.jsonl').write_text(json.dumps(record) + '\n')
   try:
-    model = transformer_jax.load(workdir, decode_dtype='bfloat16')
-    assert model.translator.dtype.name == 'bfloat16'
+    model = transformer_jax.load(workdir)
     with pytest.warns(UserWarning) as caught:
       model.translate(['one ж ж', SENTENCES[0]])
-      model.translate(['one ж ж'])
+      model.translate(['one ж ж', SENTENCES[0]])
   finally:
     (workdir / 'metrics.jsonl').unlink()
   kinds = [str(one.message).partition(':')[0] for one in caught]
   assert kinds[0] == 'characters outside the vocabulary' and len({*kinds}) == len(kinds)
   assert kinds[-1] == 'less probable than references of dev'
   assert caught[0].filename == __file__
+
+
+def test_the_caller_chooses_the_dtype(workdir: pathlib.Path):
+  model = transformer_jax.load(workdir, decode_dtype='bfloat16')
+  assert model.translator.dtype.name == 'bfloat16'
 
 
 @pytest.mark.filterwarnings('ignore:cut at the length')

@@ -203,10 +203,10 @@ def test_improbable_translations_are_counted():
   """Those with fewer nats a piece than dev's references had, by the search's score."""
   both = Vocabularies(words(), words())
   sentences = lines(12)
-  config, params = tiny_config(alpha=1.0), model()[1]
-  every = Translator(config, TRANSLATION, both, params).translate(sentences, 1)
-  nats = lambda h: -h.score * (5 + len(h.tokens)) / 6 / len(h.tokens)
-  all_nats = sorted(nats(h) for (h,) in every)
+  config, params = tiny_config(), model()[1]
+  every = [best for best, *_ in shared().translate(sentences, 3)]
+  penalty = lambda h: ((5 + len(h.tokens)) / 6) ** config.alpha
+  all_nats = sorted(-h.score * penalty(h) / len(h.tokens) for h in every)
   middle = (all_nats[5] + all_nats[6]) / 2
   one = Translator(config, TRANSLATION, both, params, middle)
   one.translate([*sentences, ''], 3)
