@@ -1,8 +1,7 @@
 'use strict';
-// The Transformer of "Attention Is All You Need" translates a sentence.
-//
-// Each block stands under the number of its section. The Python package defines what is
-// computed: tests/exchange/test_page.py compares pieces, tokens, scores and weights.
+// The Transformer of "Attention Is All You Need" translates a sentence. Each block stands
+// under the number of its section. The Python package defines what is computed, and
+// tests/exchange/test_page.py compares pieces, tokens, scores and weights.
 //
 // Activations [T, D] are an array of T rows, each a Float32Array. A weight [O, I] is one
 // Float32Array, row after row. T positions, D d_model, I inputs, O outputs.
@@ -120,16 +119,20 @@ class Transformer {
     for (let head = 0; head < h; head++) {
       for (let t = 0; t < x.length; t++) {
         const scores = new Float64Array(visible(t));
-        for (let m = 0; m < scores.length; m++)
-          for (let i = head * d_k; i < (head + 1) * d_k; i++)
-            scores[m] += scale * q[t][i] * memory.k[m][i];
+        for (let m = 0; m < scores.length; m++) {
+          let score = 0;
+          const query = q[t], key = memory.k[m];
+          for (let i = head * d_k; i < (head + 1) * d_k; i++) score += query[i] * key[i];
+          scores[m] = scale * score;
+        }
         const weights = new Float32Array(memory.k.length);
         weights.set(softmax(scores));
         this.weights?.[kind].push(...weights);
         if (this.isOff(`${kind}.${n}.${head}`)) continue;
-        for (let m = 0; m < scores.length; m++)
-          for (let i = head * d_v; i < (head + 1) * d_v; i++)
-            heads[t][i] += weights[m] * memory.v[m][i];
+        for (let m = 0; m < scores.length; m++) {
+          const output = heads[t], value = memory.v[m], weight = weights[m];
+          for (let i = head * d_v; i < (head + 1) * d_v; i++) output[i] += weight * value[i];
+        }
       }
     }
     return linear(heads, p.output);
