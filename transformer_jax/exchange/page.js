@@ -39,20 +39,23 @@ function showPart() {
     element.onfocus = element.onmouseenter = () => draw(row);
     element.onblur = element.onmouseleave = () => draw(word);
   });
-  for (const text of columns)
-    add(add(at('columns'), 'div', '', {title: text}, {role: 'listitem'}), 'span', text, {dir: 'auto'});
+  for (const text of columns) {
+    const cell = add(at('columns'), 'div', '', {title: text}, {role: 'listitem'});
+    add(cell, 'span', text, {dir: 'auto'});
+  }
   for (let n = 0; n < N * H; n++) {
     const layer = Math.floor(n / H), head = n % H, label = `Layer ${layer + 1}, head ${head + 1}`;
     const map = add(at('maps'), 'button', '', {type: 'button'}, {'aria-label': label});
     map.onclick = () => {
-      at('look').querySelectorAll('[name=head]').forEach(input => input.checked = +input.value === head);
-      at('look').elements.layer[layer].checked = true;
+      at(`layer ${layer}`).checked = true;
+      for (let h = 0; h < H; h++) at(`head ${h}`).checked = h === head;
       draw(word);
     };
     const image = new ImageData(columns.length, rows.length);
     rows.forEach((_, row) => columns.forEach((_, column) =>
       image.data[4 * (row * columns.length + column) + 3] = 255 * weight(layer, head, row, column)));
-    add(map, 'canvas', '', {width: columns.length, height: rows.length}).getContext('2d').putImageData(image, 0, 0);
+    const canvas = add(map, 'canvas', '', {width: columns.length, height: rows.length});
+    canvas.getContext('2d').putImageData(image, 0, 0);
   }
   draw(word);
 }
@@ -60,14 +63,17 @@ function showPart() {
 // Draws the lines of a row, or of all (null). At a row it also draws a square for each
 // head at each column, and says in words what is seen.
 function draw(from) {
-  const {rows, columns} = part, layer = Number(chosen('layer')[0]), heads = chosen('head').map(Number);
+  const {rows, columns} = part;
+  const layer = Number(chosen('layer')[0]), heads = chosen('head').map(Number);
   const height = ROW * Math.max(rows.length, columns.length), lines = [];
   at('columns').querySelectorAll('i').forEach(square => square.remove());
   const said = heads.map(head => {
     const weights = row => columns.map((_, column) => weight(layer, head, row, column));
-    rows.forEach((_, row) => from !== null && row !== from || weights(row).forEach((w, column) =>
-      w < FAINTEST || lines.push(`<line x2="100" y1="${(row + .5) * ROW}" y2="${(column + .5) * ROW}"
-        style="stroke: ${shade(head)}; stroke-opacity: ${w}"/>`)));
+    rows.forEach((_, row) => weights(row).forEach((w, column) => {
+      if (row !== (from ?? row) || w < FAINTEST) return;
+      lines.push(`<line x2="100" y1="${(row + .5) * ROW}" y2="${(column + .5) * ROW}"
+        style="stroke: ${shade(head)}; stroke-opacity: ${w}"/>`);
+    }));
     if (from === null) return '';
     weights(from).forEach((w, column) => add(at('columns').children[column], 'i', '',
       {style: `background: ${shade(head)}; opacity: ${w}`}));
@@ -80,23 +86,25 @@ function draw(from) {
   at('told').textContent = from === null
     ? 'Choose a word on the left (arrow keys move, Escape shows all).'
     : `\u2068${rows[from]}\u2069 \u2013 ${said.join(', ')}`;
-  [...at('rows').children].forEach((element, row) => element.setAttribute('aria-pressed', row === word));
-  [...at('maps').children].forEach((element, n) => element.setAttribute(
-    'aria-pressed', Math.floor(n / H) === layer && heads.includes(n % H)));
+  const press = (id, isPressed) => [...at(id).children].forEach((element, n) =>
+    element.setAttribute('aria-pressed', isPressed(n)));
+  press('rows', row => row === word);
+  press('maps', n => Math.floor(n / H) === layer && heads.includes(n % H));
 }
 
 // 6.1 Beam search: each step's candidates; `end` is the translation's last
 function showTree({steps = [], end}) {
   const path = new Set(), width = COLUMN * steps.length, lines = [], tree = at('tree');
   for (let candidate = end; candidate; candidate = candidate.from) path.add(candidate);
+  const height = LINE * Math.max(0, ...steps.map(step => step.length));
   tree.replaceChildren();
-  tree.style.cssText = `width: ${width}px; height: ${LINE * Math.max(0, ...steps.map(s => s.length))}px`;
+  tree.style.cssText = `width: ${width}px; height: ${height}px`;
   steps.forEach((step, n) => step.forEach(candidate => {
     const {piece, p, log_p, score, kept, from, rank} = candidate;
     const kind = path.has(candidate) ? 'best' : kept ? 'kept' : score ? 'ended' : 'dropped';
     candidate.words = (from?.words ?? '') + piece;
-    const text = `\u2068${candidate.words.replaceAll('▁', ' ')}\u2069: P of the piece ${p.toFixed(3)}, ` +
-      `log P ${log_p.toFixed(2)}${score ? `, score ${score.toFixed(3)}` : ''}, ${kind}`;
+    const text = `\u2068${candidate.words.replaceAll('▁', ' ')}\u2069: P of the piece ` +
+      `${p.toFixed(3)}, log P ${log_p.toFixed(2)}${score ? `, score ${score.toFixed(3)}` : ''}, ${kind}`;
     const element = candidate.element = add(tree, 'button', '', {type: 'button', className: kind,
       style: `left: ${COLUMN * n}px; top: ${LINE * rank + 3}px; width: ${COLUMN - 24}px`,
       tabIndex: n + rank ? -1 : 0, near: {ArrowLeft: from?.element},
@@ -109,7 +117,8 @@ function showTree({steps = [], end}) {
     lines.push(`<line class="${kind}" x1="${COLUMN * n - 24}" y1="${LINE * (from.rank + .5)}"
       x2="${COLUMN * n}" y2="${LINE * (rank + .5)}"/>`);
   }));
-  tree.insertAdjacentHTML('beforeend', `<svg width="${width}" height="100%">${lines.join('')}</svg>`);
+  tree.insertAdjacentHTML('beforeend',
+    `<svg aria-hidden="true" width="${width}" height="${height}">${lines.join('')}</svg>`);
 }
 
 // The sentence and what is switched off, which the link has too
@@ -135,7 +144,8 @@ function answer({data}) {
   const {text, notices, weights, source = [], target = [], score, log_p, tokens} = data;
   if (asked.isTrained) trained = {of: asked.text, text};
   at('translation').textContent = text;
-  at('trained').textContent = asked.isTrained || trained.of !== asked.text ? '' : `As trained: ${trained.text}`;
+  const isOther = !asked.isTrained && trained.of === asked.text;
+  at('trained').textContent = isOther ? `As trained: ${trained.text}` : '';
   for (const [id, pieces] of Object.entries({source, target})) {
     at(id).replaceChildren();
     for (const piece of pieces) add(at(id), 'span', piece);
@@ -146,24 +156,29 @@ function answer({data}) {
   showTree(data);
   at('attention').hidden = !weights?.encoder.length;
   if (at('attention').hidden) return;
-  const read = (rows, columns, weights) => ({rows, columns, weights});
-  sentence = {encoder: read(source, source, weights.encoder), cross: read(target, source, weights.cross),
-    decoder: read(target, ['<s>', ...target.slice(0, -1)], weights.decoder)};
+  sentence = {
+    encoder: {rows: source, columns: source, weights: weights.encoder},
+    decoder: {rows: target, columns: ['<s>', ...target.slice(0, -1)], weights: weights.decoder},
+    cross: {rows: target, columns: source, weights: weights.cross},
+  };
   showPart();
 }
 
 function startModel() {
-  for (const kind in KINDS) for (let n = 0; n < N; n++) for (let head = -1; head < H; head++) {
-    if (head >= 0) add(at('off'), 'option', `${KINDS[kind]} head ${n + 1}.${head + 1}`, {value: `${kind}.${n}.${head}`});
-    else if (kind !== 'cross') add(at('off'), 'option', `${kind} layer ${n + 1}`, {value: `${kind}.${n}`});
-  }
+  const option = (text, value) => add(at('off'), 'option', text, {value});
+  for (const kind in KINDS)
+    for (let n = 0; n < N; n++) {
+      if (kind !== 'cross') option(`${kind} layer ${n + 1}`, `${kind}.${n}`);
+      for (let h = 0; h < H; h++) option(`${KINDS[kind]} head ${n + 1}.${h + 1}`, `${kind}.${n}.${h}`);
+    }
   const link = new URLSearchParams(location.hash.slice(1));
   for (const value of link.getAll('off').filter(Boolean)) {
     const control = at('switches').querySelector(`[value="${CSS.escape(value)}"]`);
     if (control) control.checked = control.selected = true;
   }
-  Object.assign(at('text'), {value: link.get('text') ?? shown.text, lang: shown.languages[0], oninput: ask});
-  at('translation').lang = shown.languages[1];
+  [at('text').lang, at('translation').lang] = shown.languages;
+  at('text').value = link.get('text') ?? shown.text;
+  at('text').oninput = () => ask(word = null);
   for (const id of ['beam', 'alpha']) {
     at(id).defaultValue = shown[id];
     at(id).value = link.get(id) ?? shown[id];
@@ -179,8 +194,9 @@ function startModel() {
 
 function startStored() {
   const open = n => {
-    sentence = Object.fromEntries(Object.entries(shown.sentences[n]).map(([kind, {weights, ...words}]) =>
-      [kind, {...words, weights: Float32Array.from(atob(weights), c => c.charCodeAt(0) / 255)}]));
+    sentence = {};
+    for (const [kind, {weights, ...words}] of Object.entries(shown.sentences[n]))
+      sentence[kind] = {...words, weights: Float32Array.from(atob(weights), c => c.charCodeAt(0) / 255)};
     showPart();
   };
   shown.sentences.forEach(({encoder: {rows}}, n) =>
@@ -192,12 +208,12 @@ function startStored() {
 function choices(name, type, values, isChecked) {
   values.forEach(([value, text]) => {
     const label = add(at(`${name}s`), 'label', '');
-    add(label, 'input', '', {type, name, value, checked: isChecked(value)});
+    add(label, 'input', '', {type, name, value, id: `${name} ${value}`, checked: isChecked(value)});
     add(label, 'span', text).style.setProperty('--shade', shade(value));
   });
 }
 
-const numbers = n => Array.from({length: n}, (_, i) => [i, i + 1]), isLive = !shown.sentences.length;
+const isLive = !shown.sentences.length, numbers = n => Array.from({length: n}, (_, i) => [i, i + 1]);
 choices('kind', 'radio', Object.entries(KINDS), kind => kind === shown.kind);
 choices('layer', 'radio', numbers(N), layer => layer === shown.layer);
 choices('head', 'checkbox', numbers(H), head => shown.heads.includes(head));

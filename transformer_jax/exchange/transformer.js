@@ -200,7 +200,8 @@ function topTokens(logits, count) {
   const sorted = logits.slice().sort(), max = sorted.at(-1);
   const least = sorted.at(-count - 2) ?? -Infinity;  // two more: PAD and BOS are left out
   const normalizer = max + Math.log(sum(logits.map(z => Math.exp(z - max))));
-  return [...logits.keys()].filter(token => token !== PAD && token !== BOS && logits[token] >= least)
+  return [...logits.keys()]
+    .filter(token => token !== PAD && token !== BOS && logits[token] >= least)
     .sort((a, b) => logits[b] - logits[a]).map(token => [token, logits[token] - normalizer]);
 }
 
@@ -218,8 +219,9 @@ function* search(transformer, ids, limit, beam, alpha) {
       const [logits, cache] = isCausal ? transformer.decode(input.slice(-1), source, from.cache)
         : transformer.decode(input, source);
       return topTokens(logits, 2 * beam).map(([token, of_token]) => {
-        const log_p = from.log_p + of_token, p = Math.exp(of_token);
-        return {tokens: [...from.tokens, token], log_p, cache, shown: {token, p, log_p, from: from.shown}};
+        const log_p = from.log_p + of_token;
+        const shown = {token, p: Math.exp(of_token), log_p, from: from.shown};
+        return {tokens: [...from.tokens, token], log_p, cache, shown};
       });
     }).sort((a, b) => b.log_p - a.log_p).slice(0, beam > 1 ? 2 * beam : 1);
     live = [];
@@ -258,7 +260,8 @@ function* translate(model, text, {off, beam, alpha}) {
       'and like the text of training?');
   const names = (vocabulary, ids) => ids.map(id => vocabulary.pieces[id]);
   for (const shown of steps.flat()) shown.piece = model.target.pieces[shown.token];
-  const {tokens, score, log_p, shown: end} = best, target = best.finished ? tokens : [...tokens, EOS];
+  const {tokens, score, log_p, shown: end} = best;
+  const target = best.finished ? tokens : [...tokens, EOS];
   const weights = {encoder: [], decoder: [], cross: []};  // [N, h, T, S] of each kind, flat
   if (Math.max(source.length, target.length) <= MOST_SHOWN) {
     const forced = new Transformer(model, off, weights);
