@@ -19,7 +19,7 @@ with_uv = $(BIN)/uv pip install -q --python $(BIN)/python $(1) || { [ -z "$$UV_R
 # them. A worker that has run out takes tests of others.
 PARALLEL := -n auto --dist worksteal
 
-.PHONY: install dev quickstart evidence test test-all native kernels check docs lock
+.PHONY: install dev quickstart evidence test test-all native kernels mutants check docs lock
 
 install: $(VENV)/.installed.$(ACCELERATOR)
 
@@ -83,6 +83,13 @@ test-all: $(VENV)/.installed.torch
 # with the compiler in it JAX writes to stderr as it starts, which other tests read.
 kernels: $(VENV)/.installed.kernels
 	$(PYTEST) tests/scale/test_kernels.py
+
+# Which changes to a room do its own tests notice?
+ROOM = scoring
+MINUTES = 100
+mutants: $(VENV)/.installed.tests
+	$(call with_uv,'mutmut==3.8.1')
+	$(BIN)/python tests/mutants.py $(ROOM) $(MINUTES)
 
 check: $(VENV)/.installed.tests
 	$(BIN)/ruff check .

@@ -4,7 +4,7 @@ import itertools
 import pathlib
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -20,7 +20,7 @@ SQUARE = 0.06  # the width of a square, as a fraction of the lines' width
 PLAIN = {'parse_math': False}  # a word may have dollars in it
 # SVG files keep text as text, so that the viewer's own fonts draw it. These cover more
 # scripts, and the viewer can set text from right to left.
-SVG = {'svg.fonttype': 'none', 'svg.hashsalt': 'attention'}
+SVG: Any = {'svg.fonttype': 'none', 'svg.hashsalt': 'attention'}
 
 
 def draw_lines(
@@ -63,7 +63,7 @@ def _add_lines(
     for row, column in zip(*np.nonzero(weights[head] >= FAINTEST), strict=True):
       if chosen in (None, row):
         weight = min(float(weights[head, row, column]), 1.0)
-        line = {'color': shade, 'alpha': weight, 'linewidth': 1.8}
+        line: dict[str, Any] = {'color': shade, 'alpha': weight, 'linewidth': 1.8}
         axes.plot((0, 1), (row, column), solid_capstyle='butt', **line)
         if chosen is not None:  # a row of squares at the word, one for each head
           at = 1.02 + SQUARE * order, column - 0.35
@@ -132,7 +132,7 @@ def draw_heads(
     label: what the numbers are.
   """
   down = -(-len(panels) // across)
-  N, H = panels[0][1].shape
+  N, H = next(panel[1].shape for panel in panels if panel)
   size = across * max(2.0, 0.4 * H), down * (0.9 + 0.32 * N)
   figure = Figure(size, layout='constrained')
   figure.suptitle(label, fontsize='medium')
@@ -234,14 +234,14 @@ def write(
   folder.mkdir(parents=True, exist_ok=True)
   written = []
   for number, (maps, row) in enumerate(zip(sentences, choice.rows, strict=True), 1):
-    weights, *words = maps.of(choice.kind)
+    weights, rows, columns = maps.of(choice.kind)
     for layer in choice.layers:
       title = f'{KINDS[choice.kind]} attention, layer {layer + 1} of {len(weights)}'
       if len(choice.heads) == 1:
         title += f', head {choice.heads[0] + 1}'
       pictures = {
-        'lines': draw_lines(weights[layer], *words, choice.heads, row, title),
-        'maps': draw_maps(weights[layer], *words, choice.heads, title),
+        'lines': draw_lines(weights[layer], rows, columns, choice.heads, row, title),
+        'maps': draw_maps(weights[layer], rows, columns, choice.heads, title),
       }
       for name, figure in pictures.items():
         path = folder / f'{number}.{choice.kind}.layer-{layer + 1}.{name}'

@@ -1,7 +1,7 @@
 """What each head does over a corpus, and what the model loses without it."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import PyTree
@@ -38,7 +38,8 @@ def sample_pairs(split: Split, count: int, longest: int) -> list[Pair]:
   short = np.maximum(*(text.lengths for text in split)) <= longest
   chosen = np.random.default_rng(0).permutation(np.flatnonzero(short))[:count]
   read = lambda text, i: [*text.tokens[text.offsets[i] : text.ends[i]].tolist(), EOS]
-  return [tuple(read(text, i) for text in split) for i in sorted(chosen)]
+  source, target = split
+  return [(read(source, i), read(target, i)) for i in sorted(chosen)]
 
 
 def survey(attention: RunAttention, pairs: Sequence[Pair]) -> Survey:
@@ -63,7 +64,7 @@ def survey(attention: RunAttention, pairs: Sequence[Pair]) -> Survey:
     for words in (attention.source, attention.target)
   )
   punctuation = {'encoder': source, 'decoder': target, 'cross': source}
-  sums: dict[str, dict[str, list]] = {kind: {} for kind in KINDS}
+  sums: dict[str, dict[str, list[Any]]] = {kind: {} for kind in KINDS}
   for pair, weights in zip(pairs, attention.weights(pairs), strict=True):
     for kind, of_kind in zip(KINDS, weights, strict=True):
       measured = _measure(kind, of_kind, pair, punctuation[kind])
@@ -104,7 +105,9 @@ def _measure(
   start = int(kind == 'decoder')  # its first word can attend to nothing but <s>
   uniform = visible / visible.sum(1, keepdims=True)
 
-  def sum_rows(rows: np.ndarray, term: Callable) -> tuple[np.ndarray, float, int]:
+  def sum_rows(
+    rows: np.ndarray, term: Callable[..., np.ndarray]
+  ) -> tuple[np.ndarray, float, int]:
     """Returns sums of term(weights) over these rows and all columns."""
     heads, alike = (term(w)[..., rows, :].sum((-2, -1)) for w in (weights, uniform))
     return heads, float(alike), len(rows)

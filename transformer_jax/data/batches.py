@@ -15,7 +15,7 @@ import math
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import ml_collections
 import numpy as np
@@ -34,7 +34,9 @@ TOKENS, OFFSETS = np.dtype('<u2'), np.dtype('<i8')
 
 
 @contextlib.contextmanager
-def token_writer(path: pathlib.Path) -> Iterator[Callable]:
+def token_writer(
+  path: pathlib.Path,
+) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
   """Writes PATH.tokens and PATH.offsets while the context is open.
 
   Yields a function that adds sentences: the ids of all, and each one's number of ids.
@@ -43,13 +45,13 @@ def token_writer(path: pathlib.Path) -> Iterator[Callable]:
     open(f'{path}.tokens', 'wb') as ids_file,
     open(f'{path}.offsets', 'wb') as ends_file,
   ):
-    ends_file.write(np.zeros(1, OFFSETS))
+    ends_file.write(np.zeros(1, OFFSETS).tobytes())
     end = 0
 
     def append(ids: np.ndarray, lengths: np.ndarray) -> None:
       nonlocal end
-      ids_file.write(np.ascontiguousarray(ids, TOKENS))
-      ends_file.write(end + np.cumsum(lengths, dtype=OFFSETS))
+      ids_file.write(np.ascontiguousarray(ids, TOKENS).data)
+      ends_file.write((end + np.cumsum(lengths, dtype=OFFSETS)).tobytes())
       end += len(ids)
 
     yield append
@@ -164,7 +166,8 @@ class Batch(NamedTuple):
   @property
   def shape(self) -> Shape:
     """The shape of each of its slices."""
-    return Shape(*self.source.shape[1:], self.target.shape[2])
+    _, rows, length = self.source.shape
+    return Shape(rows, length, self.target.shape[2])
 
   @property
   def target_tokens(self) -> int:
@@ -270,7 +273,7 @@ class Batches:
     self._pairs = np.argsort(class_of, kind='stable').astype(np.uint32)
     self._ends = np.cumsum(np.bincount(class_of, minlength=len(bounds)))
     self._cut(lengths.take(self._pairs, 1), tokens, padded)
-    self._latest: tuple = None, None  # the epoch of the last batch, and its order
+    self._latest: tuple[Any, Any] = None, None  # the epoch of the last batch, its order
 
   def _cut(self, lengths: np.ndarray, tokens: int, padded: bool) -> None:
     """Cuts an epoch's order into batches: chooses the shape and start of each.

@@ -15,7 +15,7 @@ import re
 import unicodedata
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from transformer_jax.machine.errors import UserError
 
@@ -71,7 +71,12 @@ def open_packed(path: pathlib.Path) -> Iterator[BinaryIO]:
 
   Raises UserError if it is a zip archive, or, within the context, damaged.
   """
-  openers = {'.gz': gzip.open, '.bz2': bz2.open, '.xz': lzma.open, '.zst': _open_zst}
+  openers: dict[str, Any] = {
+    '.gz': gzip.open,
+    '.bz2': bz2.open,
+    '.xz': lzma.open,
+    '.zst': _open_zst,
+  }
   try:
     with path.open('rb') as file:
       start = file.peek(10)

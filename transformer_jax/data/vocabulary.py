@@ -5,15 +5,16 @@ import hashlib
 import itertools
 import pathlib
 from collections.abc import Container, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import sentencepiece
 from google.protobuf.message import DecodeError
-from sentencepiece import sentencepiece_model_pb2
+from sentencepiece import sentencepiece_model_pb2 as _protobuf
 
 from transformer_jax.machine.errors import UserError
 
+model_pb2: Any = _protobuf  # which makes its classes as it is imported
 # The ids of padding, of the end and the start of a sentence, and of unknown text.
 PAD, EOS, BOS, UNK = 0, 1, 2, 3
 SPECIAL = 4  # ids that stand for no text: PAD, EOS, BOS, UNK
@@ -45,12 +46,12 @@ class Vocabulary:
     self.sha256 = hashlib.sha256(content).hexdigest()
     try:
       self._processor = sentencepiece.SentencePieceProcessor(model_proto=content)
-      model = sentencepiece_model_pb2.ModelProto.FromString(content)
+      model = model_pb2.ModelProto.FromString(content)
     except (RuntimeError, DecodeError) as error:
       raise UserError(f'{path}: no SentencePiece model, or damaged') from error
     self.tokens: dict[str, int] | None = None
-    if model.trainer_spec.model_type == sentencepiece_model_pb2.TrainerSpec.WORD:
-      normal = sentencepiece_model_pb2.ModelProto.SentencePiece.NORMAL
+    if model.trainer_spec.model_type == model_pb2.TrainerSpec.WORD:
+      normal = model_pb2.ModelProto.SentencePiece.NORMAL
       self.tokens = {
         piece.piece.removeprefix(SPACE): number
         for number, piece in enumerate(model.pieces)

@@ -224,7 +224,7 @@ def scale_norm_inputs(arrays: Arrays, N: int) -> Arrays:
   """
 
   def factor_of(name: str) -> float:
-    n, part = re.fullmatch(r'model\.(?:en|de)coder\.layers\.(\d+)\.(.*)', name).groups()
+    _, _, _, n, part = name.split('.', 4)  # model.STACK.layers.N.PART
     if '_norm.' in part:
       return 1 if part.startswith('final') and int(n) == N - 1 else NORM_FACTOR
     if n == '0' and part.startswith('self_attn'):

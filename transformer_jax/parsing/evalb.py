@@ -17,7 +17,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -69,7 +69,7 @@ class Sentence(NamedTuple):
   crossing: int = 0
   words: int = 0  # without those that are deleted
   tags: int = 0  # of the words, those that are tagged as in the gold tree
-  labels: tuple[Counter, ...] = ()  # of the matched, gold and test brackets
+  labels: tuple[Counter[str], ...] = ()  # of the matched, gold and test brackets
 
 
 class _Tree(NamedTuple):
@@ -126,10 +126,10 @@ def summarize(sentences: Sequence[Sentence]) -> dict[str, float]:
 
 def count_labels(sentences: Sequence[Sentence]) -> dict[str, list[int]]:
   """Returns the matched, gold and test brackets of each label, the commonest first."""
-  counts = Counter(), Counter(), Counter()
+  counts: list[Counter[str]] = [Counter() for _ in range(3)]
   for sentence in sentences:
-    for count, labels in zip(counts, sentence.labels, strict=False):
-      count.update(labels)
+    for count, of_kind in zip(counts, sentence.labels, strict=False):
+      count.update(of_kind)
   labels = sorted(counts[1] | counts[2], key=lambda label: -counts[1][label])
   return {label: [count[label] for count in counts] for label in labels}
 
@@ -195,9 +195,9 @@ def score(gold: Sequence[str], outputs: Sequence[str]) -> Parsing:
   """
   tagged = _with_tags_of(gold, outputs)
   sentences = compare(gold, tagged)
-  scores = summarize(sentences)
+  scores: dict[str, Any] = {**summarize(sentences)}
   low, high = np.quantile(_resample_f1(sentences), (0.025, 0.975)).round(4).tolist()
-  own = {'f1': Score(scores['f1'], SIGNATURE, [low, high])}
+  own: dict[str, Any] = {'f1': Score(scores['f1'], SIGNATURE, [low, high])}
   own['tagging'] = _tagging(gold, outputs)
   return Parsing(
     **scores | own,
@@ -305,9 +305,11 @@ def _with_tags_of(gold: Sequence[str], outputs: Sequence[str]) -> list[str]:
     if words != ours:
       raise UserError(f'tree {number} has not the words of the treebank: {output}')
     tags = (tag for tag, _ in leaves)
-    tagged.append(
-      _LEAF.sub(lambda leaf, tags=tags: f'({next(tags)} {leaf[2]})', output)
-    )
+
+    def with_tag(leaf: re.Match[str], tags: Iterator[str] = tags) -> str:
+      return f'({next(tags)} {leaf[2]})'
+
+    tagged.append(_LEAF.sub(with_tag, output))
   return tagged
 
 

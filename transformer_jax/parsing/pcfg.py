@@ -13,7 +13,7 @@ import pathlib
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -58,7 +58,7 @@ class Lexicon:
       self._tags[word][tag] += count
       self._by_tag[tag][symbol] += count
       self._all[symbol] += count
-    self._shapes: dict[tuple, Counter[str]] = defaultdict(Counter)
+    self._shapes: dict[tuple[Any, ...], Counter[str]] = defaultdict(Counter)
     for (word, first, symbol), count in leaves.items():
       if self._tags[word].total() <= _RARE:
         for shape in shapes(word, first):
@@ -91,7 +91,7 @@ class Lexicon:
     return tags
 
 
-def shapes(word: str, first: bool) -> list[tuple]:
+def shapes(word: str, first: bool) -> list[tuple[Any, ...]]:
   """Returns classes of an unknown word, from the widest to the narrowest."""
   shape = word_shape(word, first)
   ending = word.lower()

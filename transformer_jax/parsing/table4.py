@@ -12,8 +12,10 @@ from transformer_jax.report.page import Block, heading, paragraph, table
 from transformer_jax.report.results import ScoredRun
 
 JOURNAL, GUM = 'wsj.23', 'gum/'  # as configs/parsing.py calls their files
-HEADER = ('parser', 'training', 'scored on', 'F1', '95 %', 'recall', 'precision')
-HEADER += ('complete', 'tags', 'trees before repair', 'about')
+HEADER = (
+  *('parser', 'training', 'scored on', 'F1', '95 %', 'recall', 'precision'),
+  *('complete', 'tags', 'trees before repair', 'about'),
+)
 MIN_BRACKETS = 20  # of a label in the treebank, to be listed
 
 

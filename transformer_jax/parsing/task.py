@@ -217,7 +217,10 @@ PARSING = Output(
       outputs.references, outputs.hypotheses, others
     ),
   ),
-  constraint=Constraint(size=lambda line: len(trees.words(line)), mask=TreeMask.of),
+  constraint=Constraint(
+    size=lambda line: len(trees.words(line)),
+    mask=TreeMask.of,  # type: ignore[arg-type]  # mypy calls no NamedTuple callable
+  ),
   section=Section(read_baseline=pcfg.read_baseline, write=_section),
 )
 TREES = Reader(output=PARSING, readers={'trees': _sources}, learners=words.learners)

@@ -201,7 +201,7 @@ def _replaceable(tree: Tree) -> Iterator[Span]:
 def _trees(treebank: Source) -> Iterator[Tree]:
   for lines in treebank.pairs():
     if not isinstance(lines, UserError):
-      yield Tree(*(line.split(' ') for line in lines))
+      yield Tree(*(line.split(' ') for line in lines if line is not None))
 
 
 def _size(tree: Tree) -> int:

@@ -9,7 +9,7 @@ import pathlib
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
@@ -85,7 +85,7 @@ def _learn_counted(counts: Counter[str], path: pathlib.Path, size: int) -> None:
       file=sys.stderr,
     )
   unused = [f'<unused{i}>' for i in range(spare)]
-  options = {'model_type': 'word', 'input_format': 'tsv'}
+  options: dict[str, Any] = {'model_type': 'word', 'input_format': 'tsv'}
   options |= {'character_coverage': 1.0}  # a token of rarer characters would be lost
   options |= {'control_symbols': unused} if unused else {}
   lines = (f'{token}\t{count}' for token, count in counts.items())
@@ -153,6 +153,7 @@ def reader(source: Vocabulary) -> Callable[[str], str]:
 
   Rare words become their classes, if the vocabulary has classes.
   """
-  if not any(token.startswith(CLASS) for token in source.tokens or {}):
+  tokens = source.tokens or {}
+  if not any(token.startswith(CLASS) for token in tokens):
     return lambda line: line
-  return lambda line: replace_unknown(line, source.tokens.__contains__)
+  return lambda line: replace_unknown(line, tokens.__contains__)

@@ -11,6 +11,7 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -152,19 +153,22 @@ def write_clean_text(
     tqdm(desc='reading', unit=' pairs', unit_scale=True) as bar,
   ):
     for source in sources:
-      read, faults, sample, flawed = 0, Counter(), [], ''
+      read, flawed = 0, ''
+      faults: Counter[str] = Counter()
+      sample: list[Any] = []
       for pair in source.pairs():
         read += 1
         bar.update()
         if isinstance(pair, UserError):
-          reason = flawed = flawed or f'flawed (the first: {pair})'
-        else:
-          reason = fault(pair, limits)
-        if reason is not None:
+          flawed = flawed or f'flawed (the first: {pair})'
+          faults[flawed] += 1
+          continue
+        if (reason := fault(pair, limits)) is not None:
           faults[reason] += 1
           continue
-        source_lines.write(f'{converters[0](pair[0])}\n')
-        target_lines.write(f'{converters[1](pair[1])}\n')
+        source_line, target_line = map(str, pair)  # no fault: neither is None
+        source_lines.write(f'{converters[0](source_line)}\n')
+        target_lines.write(f'{converters[1](target_line)}\n')
         if len(sample) < _SAMPLE:
           sample.append(pair)
       check_is_text(source.name, read, faults)
@@ -200,8 +204,8 @@ def check_pairing(name: str, source: np.ndarray, target: np.ndarray) -> None:
   ranks = [np.unique(text[sample], return_inverse=True)[1] for text in (source, target)]
   counts = map(np.bincount, ranks)  # equal lengths have the mean of their ranks
   means = (np.cumsum(count) - count / 2 for count in counts)
-  ranks = [mean[rank] for mean, rank in zip(means, ranks, strict=True)]
-  a, b = (rank - rank.mean() for rank in ranks)
+  smooth = [mean[rank] for mean, rank in zip(means, ranks, strict=True)]
+  a, b = (rank - rank.mean() for rank in smooth)
   spread = np.sqrt((a * a).sum() * (b * b).sum())
   if (a * b).sum() < _PAIRED * spread:
     print(

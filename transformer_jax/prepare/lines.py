@@ -91,10 +91,9 @@ def draw(
   splits, first = {}, 0
   for split, count in counts.items():
     part = slice(first, first + count)
-    pairs = lambda part=part: iter(choose()[part])
-    splits[split] = [
-      Source(f'{count} pairs drawn from training, seed {seed}', (), pairs)
-    ]
+    pairs = functools.partial(_part_of, choose, part)
+    name = f'{count} pairs drawn from training, seed {seed}'
+    splits[split] = [Source(name, (), pairs)]
     first += count
   splits['train'] = [
     source._replace(pairs=functools.partial(_remaining, source, choose))
@@ -103,11 +102,18 @@ def draw(
   return splits
 
 
-def _remaining(source: Source, choose: Callable[[], list[Pair]]) -> Iterator[Pair]:
+def _part_of(choose: Callable[[], list[Pair]], part: slice) -> Iterator[Pair]:
+  yield from choose()[part]
+
+
+def _remaining(
+  source: Source, choose: Callable[[], list[Pair]]
+) -> Iterator[Pair | UserError]:
   """Yields the pairs of a training source whose source sentence was not chosen."""
-  held_out = {_as_read(sentence) for sentence, _ in choose()}
+  held_out = {_as_read(sentence) for sentence, _ in choose() if sentence is not None}
   for pair in source.pairs():
-    if pair[0] is None or _as_read(pair[0]) not in held_out:
+    sentence = None if isinstance(pair, UserError) else pair[0]
+    if sentence is None or _as_read(sentence) not in held_out:
       yield pair
 
 
@@ -156,7 +162,8 @@ def embedded(config: ConfigDict, *_: pathlib.Path | None) -> Sources:
 
   def read(start: int, stop: int | None) -> Iterator[Pair]:
     for line in itertools.islice(text.read_lines(EMBEDDED), start, stop):
-      yield tuple(line.split('\t')[::order])
+      source, target = str(line).split('\t')[::order]
+      yield source, target
 
   source = lambda *lines: Source(
     EMBEDDED.name, (EMBEDDED,), functools.partial(read, *lines)

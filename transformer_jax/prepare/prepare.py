@@ -335,6 +335,7 @@ class Preparation:
 
   def _copy_vocabularies(self) -> dict[str, int]:
     """Copies the vocabularies that config.init_from.vocabulary names; returns 0s."""
+    assert self._parent is not None, 'a run to start from has vocabularies'
     names = vocabulary.SHARED, vocabulary.TARGETS
     sums = self._config.init_from.vocabulary.split()
     for name, digest in zip(names, sums, strict=False):
@@ -352,15 +353,19 @@ class Preparation:
 
   def _write_held_out(self, split: str) -> SplitEntry:
     """Writes the text of dev or test as it is, in its order."""
-    pairs, sources = [], self._sources[split]
+    pairs: list[tuple[str, str]] = []
+    sources = self._sources[split]
     for source in sources:
       for number, pair in enumerate(source.pairs(), 1):
-        if None in pair:
+        if isinstance(pair, UserError):
+          raise pair
+        source_line, target_line = pair
+        if source_line is None or target_line is None:
           raise UserError(
             f'{source.name}, line {number} of the {STREAMS[pair.index(None)]}: not '
             f'UTF-8; mend the {split} file'
           )
-        pairs.append(pair)
+        pairs.append((source_line, target_line))
     names = ', '.join(source.name for source in sources) or 'no files'
     if not pairs:
       raise UserError(f'{names}: the {split} split is empty')

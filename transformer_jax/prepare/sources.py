@@ -162,9 +162,11 @@ def find_file(folder: pathlib.Path, name: str) -> pathlib.Path:
 
 def file_source(folder: pathlib.Path, stem: str, languages: tuple[str, str]) -> Source:
   """Returns the pairs of folder/STEM.SOURCE and folder/STEM.TARGET."""
-  paths = [find_file(folder, f'{stem}.{language}') for language in languages]
+  source, target = paths = tuple(
+    find_file(folder, f'{stem}.{language}') for language in languages
+  )
   name = ' and '.join(path.name for path in paths)
-  return Source(name, tuple(paths), functools.partial(read_pairs, *paths))
+  return Source(name, paths, functools.partial(read_pairs, source, target))
 
 
 def sacrebleu_source(stem: str, languages: tuple[str, str]) -> Source:
@@ -182,7 +184,11 @@ def sacrebleu_source(stem: str, languages: tuple[str, str]) -> Source:
   name, pair = stem.removeprefix(SACREBLEU), '-'.join(languages)
   dataset = sacrebleu.dataset.DATASETS.get(name)
   members = dataset.langpairs.get(pair, ()) if dataset else ()
-  if len(members) != 2 or not all(str(member).endswith('.sgm') for member in members):
+  if (
+    dataset is None
+    or len(members) != 2
+    or not all(str(member).endswith('.sgm') for member in members)
+  ):
     raise UserError(
       f'{stem}: sacreBLEU has no such set of two SGML files in {pair}. It has some up '
       'to WMT18; `sacrebleu --list` names them'
@@ -198,5 +204,6 @@ def sacrebleu_source(stem: str, languages: tuple[str, str]) -> Source:
         'SACREBLEU to a folder that has the set, or name other files in '
         '--config.data.files'
       ) from error
-  read = functools.partial(read_pairs, *paths, read_segments)
+  source, target = paths
+  read = functools.partial(read_pairs, source, target, read_segments)
   return Source(' and '.join(path.name for path in paths), paths, read)

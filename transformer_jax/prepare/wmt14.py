@@ -100,7 +100,7 @@ def parquet_files(
     paths = sorted((raw_dir / folder).glob('train-*.parquet'))
     names = [_PARQUET.fullmatch(path.name) for path in paths]
     if paths and all(names):
-      numbers = [(int(name[1]), int(name[2])) for name in names]
+      numbers = [(int(name[1]), int(name[2])) for name in names if name]
       if numbers != [(n, len(paths)) for n in range(len(paths))]:
         raise UserError(
           f'{paths[0].parent}: {", ".join(path.name for path in paths)} are not all '

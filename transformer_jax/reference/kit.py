@@ -8,7 +8,7 @@ writes it again. docs/check_yours.md lists its files.
 import functools
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -86,8 +86,10 @@ def inputs() -> Arrays:
     rows = [[*sentence, CONFIG['EOS']] for sentence in sentences]
     return pad(rows, max(map(len, rows))).astype(np.int64)
 
-  draw = lambda n: rng.integers(4, SIZES['W'], n).tolist()
-  arrays = {side: padded([*map(draw, n)]) for side, n in LENGTHS.items()}
+  draw: Callable[[int], list[int]] = lambda n: rng.integers(4, SIZES['W'], n).tolist()
+  arrays = {}
+  for side, lengths in LENGTHS.items():
+    arrays[side] = padded([draw(n) for n in lengths])
   return arrays | {'sentences': padded(SENTENCES)}
 
 

@@ -96,7 +96,7 @@ class Difference(NamedTuple):
         agrees if two one-sided tests at 5 % show that it is smaller than `equivalence`,
         and disagrees if its whole interval is larger.
     """
-    if self.margin is None:
+    if self.margin is None or self.narrow is None:
       return 'undecided'
     nearest = abs(self.mean) - self.margin  # end of the interval, seen from 0
     if sign == 0:
@@ -187,6 +187,11 @@ def paper_differences(row: str) -> list[float]:
   ]
 
 
+def _margin(metric: Metric) -> float:
+  assert metric.margin is not None, 'each of JUDGED has one'
+  return metric.margin
+
+
 def expected_signs(row: str) -> tuple[int, ...]:
   """Returns the signs that a row's differences are judged by, one for each of JUDGED.
 
@@ -195,7 +200,7 @@ def expected_signs(row: str) -> tuple[int, ...]:
   if claimed := rows.TABLE_3[row].claimed:
     return claimed
   both = zip(JUDGED, paper_differences(row), strict=True)
-  return tuple(0 if abs(x) < m.margin else int(math.copysign(1, x)) for m, x in both)
+  return tuple(0 if abs(x) < _margin(m) else int(math.copysign(1, x)) for m, x in both)
 
 
 def _difference(
@@ -206,10 +211,12 @@ def _difference(
 ) -> Difference:
   against = statistics.fmean(values(base, metric))
   printed = rows.TABLE_3['base'].values[JUDGED.index(metric)]
-  equivalence = metric.margin * (against / printed if metric.is_relative else 1)
+  equivalence = _margin(metric) * (against / printed if metric.is_relative else 1)
   seeds = [value - against for value in values(results, metric)]
   counts, mean = (len(results), len(base)), statistics.fmean(seeds)
-  half = lambda level: noise and margin(noise, *counts, level=level)
+  half: Callable[[float], float | None] = lambda level: (
+    noise and margin(noise, *counts, level=level)
+  )
   chance = None if noise is None else power(noise, equivalence, *counts)
   dtypes = [{run.result.decode_dtype for run in runs} for runs in (results, base)]
   mark = DAGGER if len(set.union(*dtypes)) > 1 else ''
@@ -226,7 +233,9 @@ def smallest_difference(group: Group) -> str:
     return f'No row has seeds that differ in {" or ".join(lacking)}: that is undecided.'
   count = len(group.table_3['base'])
   seeds = f'{count} of base' if count > 1 else 'one of base'
-  smallest = (f'{margin(noise, 1, count):.2f} {m.column}' for m, noise in noises)
+  smallest = (
+    f'{margin(noise, 1, count):.2f} {m.column}' for m, noise in noises if noise
+  )
   return (
     f'One run of a row against {seeds} can show differences from '
     f'{" and ".join(smallest)} on.'

@@ -4,6 +4,7 @@ import functools
 import io
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import cycler
 import matplotlib
@@ -23,7 +24,7 @@ _, INK, FAINT, GREY, *LINES = (light for light, _ in COLOURS.values())
 WIDTH = 4.0  # inches: 384 pixels, so that a phone shows the letters as they are
 FONT = 'DejaVu Sans'  # measures the text; the reader's own font shows it
 
-_STYLE = {
+_STYLE: Any = {
   'axes.edgecolor': GREY,
   'axes.facecolor': 'none',
   'axes.grid': True,
@@ -66,10 +67,25 @@ def picture(
 
 OURS, PAPERS = LINES[:2]
 MARGINS, ROW = 1.4, 0.2  # inches: around the rows, and of a row
-RUN = {'marker': 'o', 'color': OURS, 'markersize': 3.2, 'linestyle': ''}
-MEAN = {'marker': '|', 'color': OURS, 'markersize': 8, 'markeredgewidth': 1.4}
-INTERVAL = {'color': OURS, 'linewidth': 5, 'alpha': 0.3, 'solid_capstyle': 'butt'}
-PRINTED = {'marker': 'D', 'color': PAPERS, 'markersize': 4, 'linestyle': ''}
+RUN: dict[str, Any] = {'marker': 'o', 'color': OURS, 'markersize': 3.2, 'linestyle': ''}
+MEAN: dict[str, Any] = {
+  'marker': '|',
+  'color': OURS,
+  'markersize': 8,
+  'markeredgewidth': 1.4,
+}
+INTERVAL: dict[str, Any] = {
+  'color': OURS,
+  'linewidth': 5,
+  'alpha': 0.3,
+  'solid_capstyle': 'butt',
+}
+PRINTED: dict[str, Any] = {
+  'marker': 'D',
+  'color': PAPERS,
+  'markersize': 4,
+  'linestyle': '',
+}
 BELOW = 0.32  # of a row's height, by which the paper's value stands lower
 
 
@@ -121,8 +137,8 @@ def _draw_rows(
   kinds = {'a run': RUN, 'mean': MEAN | {'linestyle': ''}, '95 % interval': INTERVAL}
   kinds['the paper'] = PRINTED
   handles = [axes.plot([], [], **kind)[0] for kind in kinds.values()]
-  where = {'loc': 'outside lower center', 'ncols': 4, 'handlelength': 1.2}
-  figure.legend(handles, kinds, columnspacing=1.2, **where)
+  where: Any = {'loc': 'outside lower center', 'ncols': 4, 'handlelength': 1.2}
+  figure.legend(handles, [*kinds], columnspacing=1.2, **where)
 
 
 def _draw_row(
@@ -133,7 +149,7 @@ def _draw_row(
     right = ours.mean > 0
     mean = comparison.number(ours.mean, '+')
     text = f'{mean} →' if right else f'← {mean}'
-    style = {'ha': 'right' if right else 'left', 'va': 'center', 'weight': 'bold'}
+    style: Any = {'ha': 'right' if right else 'left', 'va': 'center', 'weight': 'bold'}
     axes.text(edge if right else -edge, y, text, color=OURS, **style)
     return
   if has_interval:
@@ -199,7 +215,7 @@ def _draw_curves(
   keys: Sequence[str], runs: Sequence[Curve], over: Sequence[Curve], figure: Figure
 ) -> None:
   names = [*dict.fromkeys(name for name, _ in runs)]
-  looks = {
+  looks: dict[str, Any] = {
     name: {'color': LINES[n % len(LINES)], 'linestyle': STYLES[n // len(LINES) % 4]}
     for n, name in enumerate(names)
   }
@@ -209,9 +225,10 @@ def _draw_curves(
   panels = figure.subplots(len(keys), squeeze=False, sharex=True)[:, 0]
   for key, axes in zip(keys, panels, strict=True):
     axes.set_ylabel(MEASURED[key])
+    every: list[tuple[str, list[Any]]] = [*runs, *over]
     lines = [
       (name, points)
-      for name, records in (*runs, *over)
+      for name, records in every
       if (points := [(r['step'], r[key]) for r in records if r.get(key) is not None])
     ]
     for name, points in lines:
@@ -227,5 +244,5 @@ def _draw_curves(
       axes.set_ylim(bottom - 0.05 * (top - bottom), top + 0.05 * (top - bottom))
   panels[-1].set_xlabel('update')
   handles = [panels[0].plot([], [], linewidth=1, **looks[x])[0] for x in looks]
-  where = {'loc': 'outside lower center', 'ncols': 2, 'handlelength': 1.8}
+  where: Any = {'loc': 'outside lower center', 'ncols': 2, 'handlelength': 1.8}
   figure.legend(handles, [*looks], columnspacing=1.2, fontsize=7, **where)

@@ -3,7 +3,7 @@
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from transformer_jax.machine.errors import UserError
 from transformer_jax.report import figures
@@ -59,7 +59,7 @@ def footnotes(runs: Sequence[ScoredRun]) -> list[str]:
     if one.signatures in first:
       text += f'Scored as {first[one.signatures]}.'
     else:
-      every = {m.title: x.signature for x in alike for m, x in scores_of(x)}
+      every = {m.title: x.signature for run in alike for m, x in scores_of(run)}
       text += '; '.join(f'{name}: {x}' for name, x in every.items()) + '.'
     first.setdefault(one.signatures, mark)
     items.append(text)
@@ -150,7 +150,7 @@ def representatives(runs: Sequence[ScoredRun]) -> list[ScoredRun]:
     keys = 'average_last', 'beam', 'alpha'
     return run.result.step, used == tuple(run.config[key] for key in keys)
 
-  best: dict[tuple, ScoredRun] = {}
+  best: dict[tuple[Any, ...], ScoredRun] = {}
   for run in runs:
     key = run.home, score_type(run, runs)
     best[key] = max(run, best.get(key, run), key=rank)
@@ -164,7 +164,7 @@ def sample_translations(
 
   Their translations are of each row's run of the lowest seed.
   """
-  alike: dict[tuple, dict[str, ScoredRun]] = {}
+  alike: dict[tuple[Any, ...], dict[str, ScoredRun]] = {}
   for run in sorted(representatives(runs), key=lambda run: run.seed):
     if run.translations is not None and texts.text(run) is not None:
       rows = alike.setdefault((run.test_set, run.result.corpus), {})
@@ -172,10 +172,11 @@ def sample_translations(
   blocks: list[str] = []
   for (test_set, _), rows in alike.items() if count else ():
     shown = [run for run in runs if run in rows.values()]
-    sources, references = texts.text(shown[0])
+    sources, references = texts.text(shown[0]) or ([], [])
     blocks.append(heading(2, f'Sample translations of {test_set}'))
     for i in range(0, len(sources), max(1, len(sources) // count))[:count]:
       lines = [('reference', references[i])]
-      lines += [(run.title, run.translations[i] or '(empty)') for run in shown]
+      outputs = [(run.title, run.translations or []) for run in shown]
+      lines += [(title, said[i] or '(empty)') for title, said in outputs]
       blocks.append(table(('source', sources[i]), lines))
   return blocks

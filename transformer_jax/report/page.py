@@ -118,20 +118,22 @@ def _escape(text: str) -> str:
 
 def markdown(blocks: Iterable[Block], stem: str | None = None) -> str:
   """Returns Markdown that links its pictures as STEM.NAME.svg; without a stem, none."""
-  parts = []
+  parts: list[str] = []
   for is_picture, group in itertools.groupby(blocks, _is_picture):
+    some: list[Any] = [*group]
     if not is_picture:
-      parts += group
+      parts += some
     elif stem:
       link = lambda x: urllib.parse.quote(os.fsencode(f'{stem}.{x.name}.svg'))
-      parts.append('\n'.join(f'![{_escape(x.text)}]({link(x)})' for x in group))
+      parts.append('\n'.join(f'![{_escape(x.text)}]({link(x)})' for x in some))
   return '\n\n'.join(parts) + '\n'
 
 
 def write_markdown(blocks: Sequence[Block], path: pathlib.Path) -> None:
   """Writes Markdown, and its pictures beside it as STEM.NAME.svg."""
-  for picture in filter(_is_picture, blocks):
-    picture.write(path.with_suffix(f'.{picture.name}.svg'))
+  for block in blocks:
+    if isinstance(block, Picture):
+      block.write(path.with_suffix(f'.{block.name}.svg'))
   files.write(path, markdown(blocks, path.stem))
 
 
@@ -177,7 +179,8 @@ def _bodies(blocks: Iterable[Block]) -> Iterator[str]:
   reader.add_render_rule('table_close', lambda *_: '</table></div>\n')
   for is_picture, group in itertools.groupby(blocks, _is_picture):
     if is_picture:
-      yield f'<div class="pictures">{"".join(map(_figure, group))}</div>'
+      figures = ''.join(_figure(x) for x in group if isinstance(x, Picture))
+      yield f'<div class="pictures">{figures}</div>'
     else:
       tokens = reader.parse(markdown(group))
       _name_rows(tokens)

@@ -81,7 +81,8 @@ def make_report(
     print(f'{path}: not the references of any of these results', file=sys.stderr)
   if not evaluations and not all_baselines:
     raise UserError('no run with a result.json: evaluate one first')
-  summary, blocks = '', []
+  summary = ''
+  blocks: list[Block] = []
   if runs := [run for run in evaluations if not outputs[run.result.task].section]:
     summary, blocks = _report_runs(runs, left_out, texts, samples, curves)
   for name, output in outputs.items():
@@ -106,13 +107,17 @@ def _report_runs(
   groups, ungrouped = results.group(runs)
   with tqdm(desc='comparing', unit='row', disable=None) as bar:
 
-    def compare(metric: Metric, *both: Sequence[ScoredRun]) -> float | None:
+    def compare(
+      metric: Metric, systems: Sequence[ScoredRun], baselines: Sequence[ScoredRun]
+    ) -> float | None:
       bar.update()
-      return paired_p(metric, *both, texts)
+      return paired_p(metric, systems, baselines, texts)
 
     studies = [(group, comparison.differences(group, compare)) for group in groups]
   top = [fact for study in studies for fact in _facts(*study, len(studies) > 1)]
-  blocks = [heading(2, 'What the runs say'), facts(top)] if top else []
+  blocks: list[Block] = []
+  if top:
+    blocks += [heading(2, 'What the runs say'), facts(top)]
   for n, study in enumerate(studies, 1):
     blocks += describe_group(*study, f'.{n}' if len(studies) > 1 else '')
   blocks += [*listing.every_result(runs), *listing.curves(runs, over)]
@@ -152,11 +157,11 @@ def paired_p(
   """Returns p of no difference; None without translations or references."""
   data = systems[0].data
   references = texts.references(systems[0])
-  outputs = [[run.translations for run in runs] for runs in (systems, baselines)]
-  if references is None or any(None in runs for runs in outputs):
+  outputs = [[run.translations or [] for run in runs] for runs in (systems, baselines)]
+  if references is None or metric.of_text is None or not all(map(all, outputs)):
     return None
   how = data['target_language'], data['tokenized'], references
-  return metric.of_text(*how).paired_p(*outputs, references)
+  return metric.of_text(*how).paired_p(outputs[0], outputs[1], references)
 
 
 # Tables 2 and 3
@@ -192,7 +197,7 @@ def _each(group: Group, read: Callable[[ScoredRun], str | None]) -> str:
   """Returns what `read` returns for all runs, or, if it differs, for which rows."""
   found: dict[str, list[str]] = {}
   for run in group.members:
-    found.setdefault(read(run) or 'not recorded', []).append(run.row)
+    found.setdefault(read(run) or 'not recorded', []).append(str(run.row))
   if len(found) == 1:
     return next(iter(found))
   return '; '.join(f'{k} ({", ".join(dict.fromkeys(x))})' for k, x in found.items())

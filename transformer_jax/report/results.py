@@ -30,11 +30,11 @@ class ScoredRun(NamedTuple):
   translations: list[str] | None  # one a sentence; None if they are missing
 
   @property
-  def config(self) -> dict:
+  def config(self) -> dict[str, Any]:
     return self.result.config
 
   @property
-  def data(self) -> dict:
+  def data(self) -> dict[str, Any]:
     """Returns the config's description of the corpus."""
     return self.result.config['data']
 
@@ -155,7 +155,7 @@ class HeldOut:
     """Returns the references: the prepared corpus's, or a file of the same lines."""
     if (text := self.text(run)) is not None:
       return text[1]
-    path = self._references.get(run.result.references)
+    path = self._references.get(run.result.references or '')
     return None if path is None else _check_length(read_lines(path), run)
 
 
@@ -285,11 +285,12 @@ def wrong_cells(run: ScoredRun, base: Cells) -> str:
   if run.row not in rows.TABLE_3:
     return ''
   expected = rows.cells_of_row(run.row, base, run.data['target_language'] == 'fr')
+  here: dict[str, Any] = cells(run.config)
   return ', '.join(
     f'{cell} is {value}, not {rows.text(expected[cell])}'
-    for cell, value in cells(run.config).items()
+    for cell, value in here.items()
     if value != expected[cell]
-    and (isinstance(value, str) or not math.isclose(value, expected[cell]))
+    and (isinstance(value, str) or not math.isclose(value, float(expected[cell])))
   )
 
 
@@ -337,7 +338,7 @@ def group(results: Sequence[ScoredRun]) -> tuple[list[Group], list[str]]:
 def _group(base: Cells, members: Sequence[ScoredRun]) -> Group:
   own = Group(base, {}, {}, [])
   # A run has several results; one that was prolonged also has results of fewer steps.
-  by_run: dict[tuple[str, str, int], list[ScoredRun]] = {}
+  by_run: dict[tuple[str, Any, int], list[ScoredRun]] = {}
   for run in members:
     if wrong := wrong_cells(run, base):
       reason = f'{run.name} is not row {run.row}, as its config says: {wrong}'
@@ -377,7 +378,7 @@ def unmet_conditions(run: ScoredRun, table: int) -> Iterator[str]:
   result = run.result
   pairs, averaged = ['en-de'], 1
   if table == 2:
-    pairs, averaged = [*paper.VOCABULARY], paper.TRAINING[run.row].averaged
+    pairs, averaged = [*paper.VOCABULARY], paper.TRAINING[str(run.row)].averaged
   if run.pair not in pairs:
     yield f'{run.pair}, not {" or ".join(pairs)}'
   if table == 2 and run.test_set != paper.TEST_SETS['test']:

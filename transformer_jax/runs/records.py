@@ -67,7 +67,8 @@ def best_step(records: Iterable[Record], by: str) -> int | None:
   if not by:
     return None
   key, sign = f'dev_{by}', {'perplexity': 1, 'bleu': -1}[by]
-  scores = ((r[key], r['step']) for r in records if r.get(key) is not None)
+  every: Iterable[Mapping[str, Any]] = records
+  scores = ((r[key], r['step']) for r in every if r.get(key) is not None)
   measured = [(sign * score, step) for score, step in scores if not math.isnan(score)]
   return min(measured)[1] if measured else None
 

@@ -9,7 +9,7 @@ import socket
 import sys
 import typing
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import ml_collections
 from absl import flags
@@ -130,7 +130,7 @@ class Run(NamedTuple):
       raise UserError(f'{self.workdir}: {why}; give --step a number')
     return step
 
-  def training_so_far(self, step: int) -> dict:
+  def training_so_far(self, step: int) -> dict[str, Any]:
     """Returns tokens, seconds, devices and commits of training up to `step`.
 
     They are four entries of result.json. training_device and training_commit name all
@@ -139,7 +139,7 @@ class Run(NamedTuple):
     steps = [r for r in self.records() if 'target_tokens' in r and r['step'] <= step]
 
     def all_of(key: str) -> str | None:
-      names = dict.fromkeys(r.get(key) for r in steps)
+      names: dict[Any, None] = dict.fromkeys(r.get(key) for r in steps)
       return '; '.join(names) if names and None not in names else None
 
     return {
@@ -193,7 +193,7 @@ class Run(NamedTuple):
     files.write_json(workdir / 'config.json', settings)
     return run
 
-  def check_config(self, settings: dict) -> None:
+  def check_config(self, settings: dict[str, Any]) -> None:
     """Raises UserError if the run can neither start nor go on with these settings.
 
     If it is started, they may differ from its settings in RESUMABLE alone.
@@ -330,7 +330,7 @@ def chosen_steps(
   if not finished:
     raise UserError(f'{folder}: no finished checkpoint; train the run first')
   while True:
-    newest = run.best_step() if last == 'best' else last
+    newest = run.best_step() if isinstance(last, str) else last
     if newest is None:
       newest = max(*folder_steps(folder), run.newest_saved())
     wanted = averaged_steps(newest, config.checkpoint_every_steps, average)
@@ -355,7 +355,7 @@ def chosen_steps(
   return wanted
 
 
-class _StepParser(flags.ArgumentParser):
+class _StepParser(flags.ArgumentParser[int | str]):
   def parse(self, argument: str | int) -> int | str:
     if argument == 'best':
       return argument
@@ -364,7 +364,9 @@ class _StepParser(flags.ArgumentParser):
     return int(argument)
 
 
-def checkpoint_flags(table: Flags) -> tuple[flags.FlagHolder, flags.FlagHolder]:
+def checkpoint_flags(
+  table: Flags,
+) -> tuple[flags.FlagHolder[Any], flags.FlagHolder[Any]]:
   """Defines --average and --step: which checkpoints to average; None by default."""
   about = (
     "Number of checkpoints to average; default: the config's, or 1 with --step=best."
@@ -376,7 +378,7 @@ def checkpoint_flags(table: Flags) -> tuple[flags.FlagHolder, flags.FlagHolder]:
   return average, table.define(flags.DEFINE, _StepParser(), 'step', None, about)
 
 
-def dtype_flag(table: Flags) -> flags.FlagHolder:
+def dtype_flag(table: Flags) -> flags.FlagHolder[Any]:
   """Defines --decode_dtype, the dtype of a search; None is the config's."""
   values = typing.get_args(configs.DType)
   about = (

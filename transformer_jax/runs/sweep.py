@@ -83,7 +83,7 @@ class Plan(NamedTuple):
   seeds: Sequence[int]
   split: str  # what to score on
   average: int  # how many checkpoints to average
-  data: Sequence[flags.FlagHolder]  # data_flags()
+  data: Sequence[flags.FlagHolder[Any]]  # data_flags()
   trainer_flags: Sequence[str]  # more flags of the trainer, --config.KEY=VALUE say
 
   def jobs(self) -> list[Job]:

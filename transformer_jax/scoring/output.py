@@ -55,7 +55,7 @@ class Section:
   """
 
   read_baseline: Callable[[pathlib.Path], Any]
-  write: Callable[[Sequence[Any], Sequence[Any]], tuple[str, list]]
+  write: Callable[[Sequence[Any], Sequence[Any]], tuple[str, list[Any]]]
 
 
 # Takes tokens [B, K, L], the number of tokens so far, and each sentence's size and
