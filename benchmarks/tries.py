@@ -1,7 +1,7 @@
 """Changes of a training step that may make it faster on a GPU, and wait for one.
 
 Each is off. `scripts.benchmark --try=NAME` times a training with it beside ours. One
-that gains 1 % moves into the package, the others go. docs/speed.md has what the
+that gains 1 % moves into the package, the others go. CONTRIBUTING.md has what the
 compiler says of each.
 """
 
