@@ -16,6 +16,7 @@ from transformer_jax.data.corpus import (
   NEWSTEST,
   SPLITS,
   Corpus,
+  Overlap,
   corpus_settings,
   read_card,
 )
@@ -84,13 +85,15 @@ def test_overlap_is_counted_and_kept(raw: pathlib.Path, capsys):
   """Case, spaces, punctuation and the form of accents do not matter."""
   write(raw, 'train', b'one two\ncaf\xc3\xa9 three\n' * 20, b'eins zwei\ndrei\n' * 20)
   dev = b'One, two.\n one  two \ncafe\xcc\x81 three\nnever\n...\n'
-  write(raw, 'dev', dev, b'eins\n' * 5)
+  write(raw, 'dev', dev, b'Drei!\n' * 2 + b'eins\n' * 3)
   write(raw, 'test', b'NEVER\n' * 3 + b'!\n', b'eins\n' * 4)
   changes = {'model.vocab_size': 25, 'data.cleaning.off': True}
   splits = prepare(raw, tiny(**changes)).splits
-  assert splits['dev'].overlap == {'train': 3, 'test': 1}
-  assert splits['test'].overlap == {'train': 0, 'dev': 3}
-  assert 'dev: train has 3 of its 5 source sentences' in capsys.readouterr().err
+  overlaps = {'train': Overlap(3, 2, 0), 'test': Overlap(1, 3, 1)}
+  assert splits['dev'].overlap == overlaps
+  assert splits['test'].overlap == {'train': Overlap(0, 0, 0), 'dev': Overlap(3, 4, 3)}
+  said = 'dev: train has of its 5 pairs 3 sources, 2 targets, 0 pairs'
+  assert said in capsys.readouterr().err
   assert splits['train'].kept == 40
 
 

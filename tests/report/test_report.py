@@ -9,7 +9,7 @@ import pytest
 
 from scripts import report as script
 from toy.results import CARD, cells, changed, of_row, scored, written
-from transformer_jax.data.corpus import read_card, write_card
+from transformer_jax.data.corpus import Overlap, read_card, write_card
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.report import comparison, listing, results, rows
@@ -69,6 +69,7 @@ def whole(folder: pathlib.Path, prepared, *flags: str) -> str:
 
 
 def test_the_whole_report(prepared, tmp_path: pathlib.Path, capsys):
+  shared = {'train': Overlap(3, 2, 1)}
   for row, seed, word, bleu in (
     ('base', 1, 'target', 20.0),
     ('base', 2, 'x', 20.1),
@@ -77,7 +78,7 @@ def test_the_whole_report(prepared, tmp_path: pathlib.Path, capsys):
     line = f'<i>{word}</i> sentence {{n}} of some words'
     score = Score(bleu, 'tok:moses-de', [bleu - 1, bleu + 1])
     home = tmp_path / f'run.{row}.{seed}'
-    prepared.run(home, line, row, seed, paper_bleu=score, overlap={'train': 3})
+    prepared.run(home, line, row, seed, paper_bleu=score, overlap=shared)
   (tmp_path / 'run.half').mkdir()
   (tmp_path / 'run.half' / 'result.json').write_text('{"split": ')
   mine = tmp_path / 'mine.jsonl'
@@ -88,7 +89,8 @@ def test_the_whole_report(prepared, tmp_path: pathlib.Path, capsys):
   pages = f'--html={tmp_path / "page.html"}', f'--curve={mine}'
   text = whole(tmp_path, prepared, '--samples=2', *pages)
   assert 'mine.jsonl' in (tmp_path / 'new/whole.curves.svg').read_text()
-  assert 'Of its source sentences 3 (50.0%) in train. ' in text
+  overlap = 'source sentences 3 (50.0%) in train; of its references 2 (33.3%) in train'
+  assert f'Of its {overlap}; of its pairs 1 (16.7%) in train. ' in text
   assert 'run.half/result.json: damaged' in text
   assert 'left out: ' in (err := capsys.readouterr().err)
   assert 'run.half/result.json: damaged' in err
@@ -276,4 +278,4 @@ def test_the_p_of_table_3(shared_data, tmp_path: pathlib.Path):
   path.write_bytes(b''.join((captions / name).read_bytes() for name in names))
   text = (ROOT / 'docs/table3.md').read_text().partition('Captions, row by row')[2]
   for row, (_, bleu) in published('table3', path)[1].items():
-    assert cells(text, row)[9] == ('' if row == 'base' else f'{bleu.p:.3f}')
+    assert cells(text, row)[9] == ('' if row == 'base' else module.p_text(bleu.p))

@@ -97,7 +97,7 @@ def test_one_file_against_another(files: list[pathlib.Path]):
     assert numbers(line)[:7] == pytest.approx(values, abs=0.006)
     p = metric.paired_p([BETTER], [WORSE], REFERENCES)
     assert f'p = {p:.4f}' in line and p < 0.01 and line.startswith(f'{name} ')
-    signature = metric.signature.replace('nrefs:1', 'nrefs:1|ar:1000|seed:12345')
+    signature = metric.signature.replace('nrefs:1', 'nrefs:1|ar:10000|seed:12345')
     assert line.endswith(signature)
   assert alone == [*translations.score_files(*files[:2], None, 'de', False)]
   files[2] = files[0]
@@ -125,7 +125,7 @@ def test_what_cannot_be_scored(files: list[pathlib.Path], tmp_path: pathlib.Path
 
 def test_p_is_sacrebleus():
   named = [('alike', ALIKE), ('better', BETTER)]
-  test = PairedTest(named, {'BLEU': BLEU()}, [REFERENCES], n_samples=1000)
+  test = PairedTest(named, {'BLEU': BLEU()}, [REFERENCES], n_samples=10_000)
   p = bleu.sacrebleu('de', False).paired_p([BETTER], [ALIKE], REFERENCES)
   assert p == test()[1]['BLEU'][1].p_value
 

@@ -107,6 +107,21 @@ class SourceEntry(msgspec.Struct, omit_defaults=True):
   dropped: dict[str, int] = {}  # by reason
 
 
+class Overlap(msgspec.Struct):
+  """How much of dev or test another split has too, as a card and a result have it."""
+
+  source: int  # sentences
+  target: int | None = None  # None: not counted, as on former cards
+  pair: int | None = None
+
+  def __str__(self) -> str:
+    return ', '.join(f'{n:,} {name}s' for name, n in self.counts().items())
+
+  def counts(self) -> dict[str, int]:
+    """Returns what was counted, by name."""
+    return {k: n for k, n in msgspec.structs.asdict(self).items() if n is not None}
+
+
 class SplitEntry(msgspec.Struct, omit_defaults=True):
   """What a card says of a split; numbers count pairs unless they are of tokens."""
 
@@ -115,8 +130,9 @@ class SplitEntry(msgspec.Struct, omit_defaults=True):
   tokens: dict[str, int] = {}  # of source and target
   sources: list[SourceEntry] = []
   dropped: dict[str, int] = {}  # of training, by reason
-  # Of dev or test: source sentences that each other split has too
-  overlap: dict[str, int] = {}
+  overlap: dict[
+    str, int | Overlap
+  ] = {}  # of dev or test; int: of former cards' sources
   # Fraction of the pieces, spaces aside, that are unknown or bytes of rare text
   unknown: dict[str, float] = {}
 

@@ -18,7 +18,7 @@ from transformer_jax.machine import files, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import flops
-from transformer_jax.runs.result import VERSION, Result
+from transformer_jax.runs.result import VERSION, Result, overlap_of_today
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring import bleu
 from transformer_jax.scoring.output import Output, SystemOutput
@@ -94,7 +94,7 @@ class Evaluation:
       commit=platform.commit(),
       corpus=card.identity,
       references=card.sha256[f'{self._split}.target.txt'],
-      overlap=card.splits[self._split].overlap,
+      overlap=overlap_of_today(card.splits[self._split].overlap),
       config=configs.as_json(run.config()),  # without the options of this search
     )
     return result, texts
@@ -210,9 +210,9 @@ def evaluate_run(
     pieces = model.target_vocab_size or model.vocab_size
     perplexity = perplexity_text(result.dev_perplexity, pieces, 3)
     yield f'dev perplexity {perplexity} per piece'
-    for other, count in (result.overlap or {}).items():
-      if count:
-        yield f'{count} of the source sentences are in {other} too'
+    for other, overlap in (result.overlap or {}).items():
+      if any(overlap.counts().values()):
+        yield f'{other} has {overlap} of this text, too'
   if baseline is not None:
     interruption.leave_if_requested()
     yield from evaluation.compare(*baseline)

@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from unicodedata import normalize
 
@@ -26,6 +26,7 @@ from transformer_jax.data.corpus import (
   STREAMS,
   Card,
   Corpus,
+  Overlap,
   SourceEntry,
   SplitEntry,
   VocabularyEntry,
@@ -391,20 +392,31 @@ class Preparation:
     return SplitEntry(read=len(pairs), kept=len(pairs), sources=entries)
 
   def _count_overlaps(self, held_out: Mapping[str, SplitEntry]) -> None:
-    """Counts the source sentences of dev and test that each other split has too.
+    """Counts the sources, targets and pairs of dev and test that other splits have too.
 
     Sentences are the same if they have the same words in lower case.
     """
-    of = lambda split: map(_words, pieces.chosen_lines(self._texts[split][0]))
-    words = {split: [*of(split)] for split in held_out}
-    known = {split: {*some} for split, some in words.items()}
-    # Training text is not held in memory.
-    known['train'] = set.union(*known.values()).intersection(of('train'))
+
+    def triples(split: str) -> Iterator[tuple[str, str, tuple[str, str]]]:
+      """Yields what is compared of each pair: source, target, both."""
+      for pair in zip(*map(pieces.chosen_lines, self._texts[split]), strict=True):
+        source, target = map(_words, pair)
+        yield source, target, (source, target)
+
+    own = {split: [*triples(split)] for split in held_out}
+    known = {split: [*map(set, zip(*rows, strict=True))] for split, rows in own.items()}
+    wanted = [set.union(*some) for some in zip(*known.values(), strict=True)]
+    known['train'] = [set(), set(), set()]  # training text is not held in memory
+    for triple in triples('train'):
+      for one, some, found in zip(triple, wanted, known['train'], strict=True):
+        if one in some:
+          found.add(one)
     for split, other in itertools.product(held_out, SPLITS):
       if other == split:
         continue
-      count = sum(one in known[other] for one in words[split])
-      held_out[split].overlap[other] = count
-      if count:
-        about = f'{other} has {count:,} of its {len(words[split]):,} source sentences'
+      columns = zip(zip(*own[split], strict=True), known[other], strict=True)
+      overlap = Overlap(*(sum(x in some for x in column) for column, some in columns))
+      held_out[split].overlap[other] = overlap
+      if any(overlap.counts().values()):
+        about = f'{other} has of its {len(own[split]):,} pairs {overlap}'
         print(f'{split}: {about}', file=sys.stderr)

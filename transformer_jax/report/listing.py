@@ -67,12 +67,16 @@ def footnotes(runs: Sequence[ScoredRun]) -> list[str]:
 
 
 def overlap(run: ScoredRun) -> str:
-  """Returns how many of the scored sentences other splits have; '' if not recorded."""
+  """Returns how much of the scored text other splits have; '' if not recorded."""
   size = len(run.translations or [])
   share = lambda count: f' ({count / size:.1%})' if size else ''
-  counts = (run.result.overlap or {}).items()
-  each = ', '.join(f'{n:,}{share(n)} in {split}' for split, n in counts)
-  return f'Of its source sentences {each}. ' if each else ''
+  named: dict[str, list[str]] = {}
+  for split, overlap in (run.result.overlap or {}).items():
+    for name, count in overlap.counts().items():
+      named.setdefault(name, []).append(f'{count:,}{share(count)} in {split}')
+  names = {'source': 'source sentences', 'target': 'references', 'pair': 'pairs'}
+  each = (f'{names[name]} {", ".join(counts)}' for name, counts in named.items())
+  return f'Of its {"; of its ".join(each)}. ' if named else ''
 
 
 def every_result(runs: Sequence[ScoredRun]) -> list[str]:

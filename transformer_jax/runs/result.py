@@ -2,11 +2,13 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from transformer_jax import config
+from transformer_jax.data.corpus import Overlap
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.run import Run
@@ -51,7 +53,7 @@ class Result:
   commit: str | None  # that evaluated; None outside a checkout
   corpus: str  # its identity, see data/corpus.py
   references: str | None  # sha256 of the references, one a line
-  overlap: dict[str, int] | None  # source sentences that each other split has too
+  overlap: dict[str, Overlap] | None  # with each other split
   config: dict[str, Any]  # the run's, with all keys
 
   def value(self, metric: Metric) -> float | None:
@@ -104,14 +106,21 @@ class Result:
 
   def write(self, path: pathlib.Path) -> None:
     """Writes the file whole or, after a kill, not at all."""
-    files.write_json(path, dataclasses.asdict(self))
+    files.write_json(path, msgspec.to_builtins(dataclasses.asdict(self)))
 
 
 def _of_today(content: dict[str, Any]) -> dict[str, Any]:
   """Returns the content of a file of any version in the format of VERSION."""
+  overlap = content.get('overlap')
+  content = content | {'overlap': overlap and overlap_of_today(overlap)}
   if content['version'] == VERSION:
     return content
   # Version 2 had a field for each of two scores.
   flat = {name: content.pop(name, None) for name in ('sacrebleu', 'paper_bleu')}
   scores = {name: score for name, score in flat.items() if score is not None}
   return content | {'version': VERSION, 'scores': scores}
+
+
+def overlap_of_today(overlap: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns an overlap that may be of sources alone, as former cards have it."""
+  return {k: Overlap(n) if isinstance(n, int) else n for k, n in overlap.items()}

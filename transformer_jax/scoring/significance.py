@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 SAMPLES = 1000  # random test sets, as many as sacreBLEU resamples by default
+EXCHANGES = 10_000  # of paired_p: with 1,000, p of 0.08 and of 0.06 are one
 SEED = 12345  # sacreBLEU's
 
 
@@ -22,9 +23,10 @@ def paired_p(
     score: takes the sum of counts over sentences.
   """
   rng = np.random.default_rng(SEED)
-  exchanged = rng.integers(2, size=(SAMPLES, len(ours)), dtype=bool)
+  exchanged = rng.integers(2, size=(EXCHANGES, len(ours)), dtype=bool)
   sums = ours.sum(0), theirs.sum(0)
   difference = lambda moved: abs(score(sums[0] + moved) - score(sums[1] - moved))
   actual = difference(np.zeros_like(sums[0])) - 1e-9  # equal but for rounding
-  beyond = sum(difference(moved) >= actual for moved in exchanged @ (theirs - ours))
-  return (beyond + 1) / (SAMPLES + 1)
+  parts = (part @ (theirs - ours) for part in np.array_split(exchanged, 10))
+  beyond = sum(difference(moved) >= actual for part in parts for moved in part)
+  return (beyond + 1) / (EXCHANGES + 1)

@@ -155,7 +155,7 @@ def score_lines(kind: str, scores: Mapping[str, Score]) -> Iterator[str]:
 def comparison_lines(outputs: SystemOutput, baseline: Sequence[str]) -> Iterator[str]:
   """Yields how much better outputs are than a baseline, by a randomisation test."""
   references = outputs.references
-  test = f'ar:{significance.SAMPLES}|seed:{significance.SEED}'
+  test = f'ar:{significance.EXCHANGES}|seed:{significance.SEED}'
   for name, metric in _metrics(outputs).items():
     ours = metric.score(outputs.hypotheses, references)
     theirs = metric.score(baseline, references)
