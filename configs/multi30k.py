@@ -33,7 +33,7 @@ def get_config(arg: str = 'en-de') -> ml_collections.ConfigDict:
   config.data.files.update(dev=('val',), test=('test_2016_flickr',))
   config.data.character_coverage, config.data.byte_fallback = 1.0, False
   if options:
-    config.data.suffix = '.lc.norm.tok'
+    config.data.suffix, config.data.lowercase = '.lc.norm.tok', True
     config.data.tokenized = True
   config.model.update(
     N=4, d_model=128, d_ff=256, h=4, d_k=32, d_v=32, P_drop=0.3, vocab_size=10000

@@ -21,15 +21,14 @@ SMALL = dict(
 )
 FEW = 1_000_000  # pairs, below which the model is SMALL
 VERY_FEW = 20_000  # pairs, below which batches are smaller, and patience ends training
-EPOCHS = 100  # at most
-SENTENCE = 25  # tokens, about
+EPOCHS = 100  # at most, as far as tokens can be counted without a vocabulary
 # Pairs -> pieces: a text of fewer pairs may not have enough pieces for SMALL.
 FEWER_PIECES = {20_000: 4000, 1000: 1000, 200: 400}
 
 
 def get_config(arg: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `arg` is SOURCE-TARGET,DIR."""
-  data, pairs = lines.find_user_text(arg)
+  data, pairs, tokens = lines.find_user_text(arg)
   config = base.get_config()
   config.row = None
   config.data.update(data, nfc=True)
@@ -43,7 +42,7 @@ def get_config(arg: str = '') -> ml_collections.ConfigDict:
     if pairs < VERY_FEW:
       config.tokens_per_batch = 2000
       config.patience, config.best_by = 5, 'perplexity'  # evaluate --step=best
-    updates = EPOCHS * pairs * SENTENCE // config.tokens_per_batch
+    updates = EPOCHS * tokens // config.tokens_per_batch
     config.train_steps = min(12_000, max(100, updates // 20 * 20))
     config.warmup_steps = min(2000, config.train_steps // 4)
     # The highest rate is that of 2,000 updates.

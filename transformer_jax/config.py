@@ -173,6 +173,9 @@ class Data:
   vocabulary_pairs: Pairs = key(
     1_000_000, CORPUS, 'Largest number of pairs that the vocabulary is learned from.'
   )
+  vocabulary: str = key(
+    '', CORPUS, "Your own SentencePiece model's file, in place of learning one."
+  )
   character_coverage: Coverage = key(
     0.99995,
     CORPUS,
@@ -182,6 +185,9 @@ class Data:
     True, CORPUS, 'Add the 256 bytes as pieces, which spell any text.'
   )
   nfc: bool = key(False, CORPUS, "Normalise text to Unicode's NFC, except references.")
+  lowercase: bool = key(
+    False, CORPUS, 'Write all text in small letters, references too.'
+  )
   max_length: Length = key(
     256, CORPUS, 'Longest training sentence in tokens, with EOS.'
   )

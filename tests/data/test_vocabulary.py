@@ -67,7 +67,9 @@ def test_too_large_says_what_fits(tmp_path: pathlib.Path):
 
 def test_what_is_no_vocabulary(tmp_path: pathlib.Path):
   path = tmp_path / 'vocabulary.model'
-  with pytest.raises(UserError, match='smaller than required_chars'):
+  with pytest.raises(
+    UserError, match=r'take \d+: give more pieces, or a lower --config'
+  ):
     learn(SENTENCES, path, 5)
   for content in (b'', b'junk', b'\xff' * 99):
     path.write_bytes(content)

@@ -81,7 +81,7 @@ def test_as_many_out_as_in():
   translated = shared().translate(sentences, 3)
   assert len(translated) == len(sentences)
   for line, hypotheses in zip(sentences, translated, strict=True):
-    if words().encode([text.input_line(line, False)]) == [[]]:
+    if words().encode([text.input_line(line, tiny().data)]) == [[]]:
       assert hypotheses == [Hypothesis('', 0.0, [])]
       continue
     assert len(hypotheses) == 3

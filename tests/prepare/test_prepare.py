@@ -8,6 +8,7 @@ import sys
 import unicodedata
 
 import pytest
+import sentencepiece
 
 from toy.config import tiny
 from toy.corpus import decoded, number_lines, prepare, write, write_raw
@@ -129,6 +130,47 @@ def test_unknown_pieces_are_counted(nfc: bool, raw: pathlib.Path, capsys):
   assert share in capsys.readouterr().err
   kept = (raw.parent / 'data' / 'toy' / 'dev.target.txt').read_text()
   assert kept == dev.read_text(), 'references stay as they are'
+
+
+def test_small_letters(raw: pathlib.Path):
+  """In all text of the folder, references too, and so in scores."""
+  for split in SPLITS:
+    path = raw / f'{split}.en'
+    path.write_text(path.read_text().upper())
+  plain = prepare(raw).sha256
+  lower = prepare(raw, tiny(**{'data.name': 'lower', 'data.lowercase': True})).sha256
+  assert plain['test.source.txt'] != lower['test.source.txt'], 'it was in capitals'
+  folder = raw.parent / 'data' / 'lower'
+  assert ''.join(Corpus.open(folder).text('dev')[0]).islower()
+  assert 'one' in ' '.join(decoded(folder, 'train.source'))
+
+
+def test_a_vocabulary_of_ones_own(raw: pathlib.Path, tmp_path: pathlib.Path):
+  prepare(raw)
+  learned = raw.parent / 'data' / 'toy' / 'vocabulary.model'
+  change = lambda path, **more: tiny(
+    **{'data.name': 'own', 'data.vocabulary': str(path)} | more
+  )
+  folder = raw.parent / 'data' / 'own'
+  assert prepare(raw, change(learned)).vocabulary.sha256 == sha256(learned)
+  assert decoded(folder, 'test.source') == (raw / 'test.en').read_text().splitlines()
+  other = tmp_path / 'other.model'
+  with other.open('wb') as model:
+    text = (raw / 'train.en').read_text().splitlines()
+    train = sentencepiece.SentencePieceTrainer.train
+    options = dict(vocab_size=30, hard_vocab_limit=False, minloglevel=2)
+    train(sentence_iterator=iter(text), model_writer=model, **options)
+  for config, message in (
+    (
+      change(other),
+      "normaliser is 'nmt_nfkc', .* spm_train --norm.*=identity --pad_id=0",
+    ),
+    (change(learned, **{'model.vocab_size': 70}), 'give --config.model.vocab_size=60'),
+    (change(tmp_path / 'none'), r'none: no such file \(--config.data.vocabulary\)'),
+  ):
+    config.data.name = 'refused'
+    with pytest.raises(UserError, match=message):
+      prepare(raw, config)
 
 
 def test_text_in_another_script_is_refused(raw: pathlib.Path):

@@ -17,6 +17,8 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+from ml_collections import ConfigDict
+
 from transformer_jax.machine.errors import UserError
 
 # Compressed files begin with these bytes, which no text begins with.
@@ -134,14 +136,19 @@ def decode_line(line: bytes) -> str | None:
     return None
 
 
-def input_line(line: str, nfc: bool) -> str:
-  """Returns a line as a model reads it.
+def normalise(line: str, data: ConfigDict) -> str:
+  """Returns a line in small letters (data.lowercase) and in NFC (data.nfc)."""
+  line = line.lower() if data.lowercase else line
+  return unicodedata.normalize('NFC', line) if data.nfc else line
+
+
+def input_line(line: str, data: ConfigDict) -> str:
+  """Returns a line as a model reads it, normalised as its corpus is.
 
   Removes all white space of Unicode at both ends, and replaces NUL, at which
-  SentencePiece would stop, by a space. With `nfc` (data.nfc) brings it to NFC.
+  SentencePiece would stop, by a space.
   """
-  line = line.replace('\x00', ' ').strip()
-  return unicodedata.normalize('NFC', line) if nfc else line
+  return normalise(line.replace('\x00', ' ').strip(), data)
 
 
 # Languages

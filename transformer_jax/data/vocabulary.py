@@ -60,6 +60,22 @@ class Vocabulary:
       self._texts = {number: token for token, number in self.tokens.items()}
       self._texts[UNK] = UNKNOWN_TOKEN
 
+  def check(self) -> None:
+    """Raises UserError for a model that was made with other ids, or changes text.
+
+    Translations are compared with raw references.
+    """
+    model = model_pb2.ModelProto.FromString(self.path.read_bytes())
+    spec, normaliser = model.trainer_spec, model.normalizer_spec.name
+    ids = spec.pad_id, spec.eos_id, spec.bos_id, spec.unk_id
+    if normaliser != 'identity' or ids != (PAD, EOS, BOS, UNK):
+      raise UserError(
+        f'{self.path}: its normaliser is {normaliser!r}, and its ids of padding, end, '
+        f'start and unknown text are {ids}: make it by spm_train '
+        f'--normalization_rule_name=identity --pad_id={PAD} --eos_id={EOS} '
+        f'--bos_id={BOS} --unk_id={UNK}'
+      )
+
   def __len__(self) -> int:
     return self._processor.get_piece_size()
 

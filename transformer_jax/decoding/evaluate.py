@@ -240,6 +240,7 @@ def evaluate_files(
   sources, targets = map(bleu.read_lines, (source, references))
   bleu.check_lines(source, sources, references, targets)
   data, scorer = loaded.config.data, loaded.output.scorer
+  targets = [line.lower() if data.lowercase else line for line in targets]
   scorer.check(data.tokenized, data.target_language)
   expected = scorer.references(sources, targets)
   if against and against.config.data.target_language != data.target_language:

@@ -199,7 +199,7 @@ class LoadedRun:
     return [[*ids, EOS] for ids in self.vocabularies.target.encode([*lines])]
 
   def _lines(self, sentences: Sequence[str]) -> list[str]:
-    return [text.input_line(line, self.config.data.nfc) for line in sentences]
+    return [text.input_line(line, self.config.data) for line in sentences]
 
   def over_pairs(
     self, function: Callable[..., Any], pairs: Sequence[Pair]

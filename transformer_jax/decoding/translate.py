@@ -112,7 +112,7 @@ class Translator:
     `nbest` is at most the beam; LoadedRun.hypotheses() has the arguments.
     """
     vocabulary = self._vocabularies.source
-    sentences = [text.input_line(line, self._config.data.nfc) for line in sentences]
+    sentences = [text.input_line(line, self._config.data) for line in sentences]
     lines = [*map(self._output.source(vocabulary), sentences)]
     ids = [self._ids(line) for line in vocabulary.encode(lines)]
     results = [[self._finish(s, '', 0.0, [])] for s in sentences]

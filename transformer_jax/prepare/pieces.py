@@ -8,6 +8,7 @@ import functools
 import hashlib
 import itertools
 import pathlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import sentencepiece
 from ml_collections import ConfigDict
 
-from transformer_jax.data.vocabulary import BOS, EOS, PAD, TARGETS, UNK
+from transformer_jax.data.vocabulary import BOS, EOS, PAD, TARGETS, UNK, Vocabulary
 from transformer_jax.machine.errors import UserError
 
 # SentencePiece ignores longer lines, which cleaning drops by default.
@@ -118,7 +119,32 @@ def learn(
       )
     except RuntimeError as error:
       key = 'target_vocab_size' if path.name == TARGETS else 'vocab_size'
+      reason = str(error).rpartition('] ')[2]
+      if needed := re.search(r'smaller than required_chars. \d+ vs (\d+)', reason):
+        reason = (
+          f'its characters alone, and bytes if there are any, take {needed[1]}: give '
+          f'more pieces, or a lower --config.data.character_coverage'
+        )
       raise UserError(
         f'no vocabulary of {size} pieces (--config.model.{key}) can be made from '
-        f'this corpus: {str(error).rpartition("] ")[2]}'
+        f'this corpus: {reason}'
       ) from error
+
+
+def check_vocabulary(config: ConfigDict) -> None:
+  """Raises UserError unless data.vocabulary is a model that the config can use."""
+  path = pathlib.Path(config.data.vocabulary)
+  if not path.is_file():
+    raise UserError(f'{path}: no such file (--config.data.vocabulary)')
+  ours, size = Vocabulary(path), config.model.vocab_size
+  if config.model.target_vocab_size or config.init_from.vocabulary:
+    raise UserError(
+      'data.vocabulary is of both languages: it goes neither with '
+      '--config.model.target_vocab_size nor with --init_from'
+    )
+  ours.check()
+  if len(ours) != size:
+    raise UserError(
+      f'{path} has {len(ours)} pieces, and the config says {size}: give '
+      f'--config.model.vocab_size={len(ours)}'
+    )

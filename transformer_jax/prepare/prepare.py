@@ -19,7 +19,7 @@ import ml_collections
 import numpy as np
 from tqdm import tqdm
 
-from transformer_jax.data import batches, vocabulary
+from transformer_jax.data import batches, text, vocabulary
 from transformer_jax.data.corpus import (
   NEWSTEST,
   SPLITS,
@@ -204,9 +204,11 @@ class Preparation:
       split: [folder / f'{split}.{stream}.txt' for stream in STREAMS]
       for split in SPLITS
     }
-    self._compose = (lambda line: normalize('NFC', line)) if config.data.nfc else str
+    self._normalise = lambda line: text.normalise(line, config.data)
     target = reader.output.target(config)
-    self._target = lambda line: target(self._compose(line))
+    if config.data.vocabulary:
+      pieces.check_vocabulary(config)
+    self._target = lambda line: target(self._normalise(line))
 
   def write(self) -> None:
     """Writes all files, the card last."""
@@ -217,6 +219,10 @@ class Preparation:
     self._count_overlaps(held_out)
     if from_run := bool(self._config.init_from.vocabulary):
       learnt_from = self._copy_vocabularies()
+    elif self._config.data.vocabulary:
+      path = pathlib.Path(self._config.data.vocabulary)
+      shutil.copy(path, self._folder / vocabulary.SHARED)
+      learnt_from = {vocabulary.SHARED: 0}
     else:
       learnt_from = self._learn_vocabularies(counted)
     learnt = [Vocabulary(self._folder / name) for name in learnt_from]
@@ -246,7 +252,7 @@ class Preparation:
       bool.
     """
     config, sources = self._config, self._sources['train']
-    texts, converters = self._texts['train'], (self._compose, self._target)
+    texts, converters = self._texts['train'], (self._normalise, self._target)
     entries = cleaning.write_clean_text(config, sources, texts, converters)
     dropped = sum((Counter(entry.dropped) for entry in entries), Counter())
     kept = [entry.read - sum(entry.dropped.values()) for entry in entries]
@@ -260,6 +266,8 @@ class Preparation:
       dropped[f'beyond train_pairs={config.data.train_pairs}'] = beyond
     if not len(counted):
       reasons = cleaning.describe_faults(dropped) or 'dev and test took all'
+      if not any(entry.read for entry in entries):
+        reasons = ' and '.join(source.name for source in sources) + ' are empty'
       raise UserError(f'no training pair of {config.data.name} is left: {reasons}')
     read = sum(entry.read for entry in entries)
     split = SplitEntry(
@@ -270,7 +278,7 @@ class Preparation:
   def _encode(self, split: str, card: SplitEntry, vocabularies: Vocabularies) -> None:
     """Encodes the text of a split, and writes the counts into its card."""
     source, limit = self._reader.output.source(vocabularies.source), sys.maxsize
-    converters = lambda line: source(self._compose(line)), self._target
+    converters = lambda line: source(self._normalise(line)), self._target
     if split == 'train':  # its text is converted
       converters, limit = (source, str), self._config.data.max_length
     paths = [self._folder / f'{split}.{stream}' for stream in STREAMS]
@@ -370,8 +378,10 @@ class Preparation:
     names = ', '.join(source.name for source in sources) or 'no files'
     if not pairs:
       raise UserError(f'{names}: the {split} split is empty')
+    if self._config.data.lowercase:
+      pairs = [(source.lower(), target.lower()) for source, target in pairs]
     cleaning.check_languages(pairs, languages(self._config), names)
-    odd = sum(self._compose(target) != target for _, target in pairs)
+    odd = sum(self._normalise(target) != target for _, target in pairs)
     if odd:
       print(
         f'WARNING: {names}: {odd:,} references are not in NFC, but translations will '
