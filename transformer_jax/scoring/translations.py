@@ -132,7 +132,7 @@ def score(outputs: SystemOutput) -> dict[str, Score]:
       changes = (f'{n} {one.score:.2f} to {others[n]:.2f}' for n, one in scores.items())
       print(
         'the texts spell accents as one character and as two: normalising both to '
-        f'NFC would change {" and ".join(changes)}',
+        f'NFC would change {", ".join(changes)}',
         file=sys.stderr,
       )
   return scores
