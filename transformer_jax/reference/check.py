@@ -156,7 +156,8 @@ def difference(name: str, mine: np.ndarray, right: np.ndarray) -> float:
     scale = right - kit.read('parameters')[name.partition('.')[2]]
   real = _is_real(name, right.shape)
   distance = np.abs(mine[real].astype(np.float64) - right[real]).mean()
-  return float(distance / np.abs(scale[real]).mean() / TOLERANCE)
+  # The scale is 0 where a wrong rate changes nothing.
+  return float(distance / max(np.abs(scale[real]).mean(), 1e-30) / TOLERANCE)
 
 
 def _trimmed(tokens: np.ndarray) -> list[list[int]]:

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import scipy.special
+from jax.flatten_util import ravel_pytree
 
 from transformer_jax.machine.errors import UserError
 
@@ -213,14 +214,16 @@ def updates(
   """
   arrays: Arrays = {}
   with _float64():
-    params = jax.tree.map(jnp.asarray, params)
     optimizer = optimized.adam(params['embedding'].shape[1], WARMUP)
-    state, gradient = optimizer.init(params), _compiled_gradient(module)
+    # As one vector, so that an update is few operations.
+    x, unravel = ravel_pytree(jax.tree.map(jnp.asarray, params))
+    state, gradient = optimizer.init(x), _compiled_gradient(module)
     for number in range(1, UPDATES[-1] + 1):
-      changes, state = optimizer.update(gradient(params, *batch), state, params)
-      params = optax.apply_updates(params, changes)
+      by_x = ravel_pytree(gradient(unravel(x), *batch))[0]
+      changes, state = optimizer.update(by_x, state, x)
+      x = optax.apply_updates(x, changes)
       if number in UPDATES:
-        arrays |= _named(f'update_{number}', params)
+        arrays |= _named(f'update_{number}', unravel(x))
   return arrays
 
 
@@ -229,7 +232,9 @@ def _compiled_gradient(module: types.ModuleType) -> Callable[..., Any]:
   def loss(params: Any, source: np.ndarray, target: np.ndarray) -> jax.Array:
     return module.loss(params, source, target, EPSILON_LS)
 
-  return jax.jit(jax.grad(loss))
+  # It is computed ten times, so compiling takes longer than computing.
+  options = {'xla_backend_optimization_level': 0}
+  return jax.jit(jax.grad(loss), compiler_options=options)
 
 
 @contextlib.contextmanager

@@ -51,12 +51,15 @@ def _to_torch(
 
 
 def from_torch(name: str, x: np.ndarray, h: int) -> dict[str, np.ndarray]:
-  """Returns the kit's arrays for one of PyTorch's: none for a bias of attention.
+  """Returns the kit's arrays for one of PyTorch's.
 
+  There are none for a bias of attention, or for a norm at the end of a stack.
   `name` may have a prefix, such as `gradient.`. A name that is not PyTorch's stays.
   """
   if name.endswith('embedding.weight'):
     return {name.removesuffix('.weight'): x}
+  if name.endswith(('coder.norm.weight', 'coder.norm.bias')):
+    return {}
   before, layers, rest = name.partition('.layers.')
   stack = before.rpartition('.')[2]
   if not layers or stack not in NORMS:
