@@ -25,7 +25,9 @@ class Transformer:
   """
 
   def __init__(self, params: dict, wrong: Collection[str] = (), torch: Any = None):
-    self.p, self.wrong, self.torch = params, wrong, torch
+    self.p, self.torch = params, torch
+    self.wrong = {name.removesuffix('_in_pytorch') for name in wrong}
+    self.zeroes = self.wrong != {*wrong}  # weights of a query that sees no key
     self.xp, self.arrays = torch or np, {}
     self.erf = torch.erf if torch else scipy.special.erf
 
@@ -122,6 +124,8 @@ class Transformer:
     weights = self.softmax(masked, axis)
     if 'mask_after_softmax' in wrong:
       weights = weights * mask
+    if self.zeroes:
+      weights = weights * (mask.sum(-1)[..., None] > 0)
     self.put(f'{name}.weights', weights)
     heads = [weights[:, head] @ v[head] for head in range(HEADS)]
     if 'heads_joined_by_reshape' in wrong:
