@@ -87,7 +87,12 @@ def test_the_published_model(published: pathlib.Path):
   [
     {'model.positions': 'learned', 'model.max_positions': 64},
     {'model.target_vocab_size': 40},
-    {'model.vocab_size': 320, 'data.byte_fallback': True, 'data.nfc': True},
+    {
+      'model.vocab_size': 320,
+      'data.byte_fallback': True,
+      'data.nfc': True,
+      'data.lowercase': True,
+    },
   ],
 )
 @pytest.mark.filterwarnings('ignore::UserWarning')
@@ -95,7 +100,7 @@ def test_other_models(changes: dict, tmp_path: pathlib.Path):
   """Learned positions, a vocabulary for each side, bytes."""
   workdir, path = untrained.write(tmp_path, **changes), tmp_path / 'page.html'
   export(workdir, 'page', path, None, None, None)
-  compare(path, rounded(workdir), ['one, two', 'six Ω \u00e9 e\u0301', 'ten'])
+  compare(path, rounded(workdir), ['One, two', 'six Ω \u00e9 e\u0301', 'ten'])
 
 
 @pytest.mark.slow

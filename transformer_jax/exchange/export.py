@@ -179,4 +179,6 @@ def _readme(run: Run, steps: list[int], library: str, loading: str) -> Iterator[
   yield _about(run, steps)
   if config.data.tokenized:
     yield 'Its text is tokenised, source and target.'
+  if config.data.lowercase:
+    yield 'It reads small letters alone: lower-case a sentence first.'
   yield from ('', loading)

@@ -129,7 +129,7 @@ def model_of(params: PyTree, run: Run) -> dict[str, Any]:
     'longest': build.longest_text(config),
     'max_positions': model.max_positions if is_learned else None,
     'nats': nats if math.isfinite(nats) else None,
-    'vocabularies': [_vocabulary(v.path, config.data.nfc) for v in own],
+    'vocabularies': [_vocabulary(v.path, config.data) for v in own],
     'tree': jax.tree.unflatten(structure, spans),
     'parameters': base64.b64encode(flat.tobytes()).decode(),
   }
@@ -143,7 +143,7 @@ def _outputs_first(path: tuple[Any, ...], x: np.ndarray) -> np.ndarray:
   return x.reshape(len(x), -1).T if name in ('query', 'key', 'value', 'kernel') else x
 
 
-def _vocabulary(path: pathlib.Path, nfc: bool) -> dict[str, Any]:
+def _vocabulary(path: pathlib.Path, data: ml_collections.ConfigDict) -> dict[str, Any]:
   """Returns a vocabulary for JSON; UserError if it is not as the package learns it."""
   model = _PROTO.ModelProto.FromString(path.read_bytes())
   is_bpe = model.trainer_spec.model_type == _PROTO.TrainerSpec.BPE
@@ -155,5 +155,6 @@ def _vocabulary(path: pathlib.Path, nfc: bool) -> dict[str, Any]:
     'scores': [piece.score for piece in model.pieces],
     # The id of byte 0, which the others follow.
     'bytes': next((i for i, x in enumerate(model.pieces) if x.type == byte), None),
-    'nfc': nfc,
+    'nfc': data.nfc,
+    'lowercase': data.lowercase,
   }

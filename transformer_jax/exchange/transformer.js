@@ -24,14 +24,15 @@ function load(json) {
 
 // 5.1 Vocabulary: byte pairs, as SentencePiece merges them
 class Vocabulary {
-  constructor({pieces, scores, bytes, nfc}) {
-    Object.assign(this, {pieces, scores, bytes, nfc});  // bytes: the id of byte 0
-    this.ids = new Map(pieces.map((piece, id) => [piece, id]).slice(UNK + 1));
+  constructor(vocabulary) {
+    Object.assign(this, vocabulary);  // pieces, scores, bytes (the id of byte 0), nfc, lowercase
+    this.ids = new Map(this.pieces.map((piece, id) => [piece, id]).slice(UNK + 1));
   }
 
   // Returns a text's ids, without EOS.
   encode(text) {
     text = text.replaceAll('\0', ' ').replace(/^[\s\x1c-\x1f\x85]+|[\s\x1c-\x1f\x85]+$/g, '');
+    if (this.lowercase) text = text.toLowerCase();
     if (this.nfc) text = text.normalize('NFC');
     const words = text.split(' ').filter(Boolean).map(word => '▁' + word);
     const characters = [...words.join('')];
