@@ -15,6 +15,7 @@ LIMIT = 120  # seconds
 START = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
 from transformer_jax.machine import cli, signals
 interruption = signals.Interruption()
 interruption.last_words = lambda: 'The newest is 7.'
