@@ -16,16 +16,6 @@ def written(path: pathlib.Path, content: bytes) -> pathlib.Path:
   return path
 
 
-@pytest.mark.parametrize('side', [0, 1])
-def test_files_of_unequal_length(side: int, tmp_path: pathlib.Path):
-  lines = b'a line\n'
-  paths = [written(tmp_path / f'train.{n}', lines * (9 - (n == side))) for n in (0, 1)]
-  pairs = []
-  with pytest.raises(UserError, match=f'{paths[side]} has 8.*'):
-    pairs.extend(sources.read_pairs(*paths))
-  assert len(pairs) == 8
-
-
 def test_the_only_file_of_a_name(tmp_path: pathlib.Path):
   source = lambda: sources.file_source(tmp_path, 'train', ('en', 'de'))
   with pytest.raises(UserError, match='train.en: no such file, nor train.en.gz, '):
