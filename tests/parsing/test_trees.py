@@ -42,19 +42,6 @@ def test_a_tree_is_words_and_tokens():
   assert trees.without_numbers(['#', '$', '#1a']) == ['#', '$', '#1a'], 'tags'
 
 
-def test_constituents_of_a_tree():
-  (tree,) = parse('(S (NP (A a) (NP (B b))) (VP (C c)))')
-  root = trees.nest(tree)
-  assert root.of(tree) == tree
-  assert [parent for _, parent in root.constituents()] == ['NP', 'S', 'S', 'TOP']
-  assert [str(node.of(tree)) for node, _ in root.constituents()] == [
-    '(TOP (NP (B b)))',
-    '(TOP (NP (A a) (NP (B b))))',
-    '(TOP (VP (C c)))',
-    str(tree),
-  ]
-
-
 @pytest.mark.parametrize('root', ['', 'TOP', 'ROOT', 'S1'])
 def test_roots_are_no_part_of_a_tree(root: str):
   assert parse(f'({root} (S (A a)))') == parse('(S (A a))')
@@ -88,12 +75,6 @@ def test_words_may_have_spaces_that_are_not_ascii():
 def test_what_is_no_tree_is_named_with_its_line(lines: list[str], error: str):
   with pytest.raises(UserError, match=f'^a.mrg, {error}'):
     raise parse(*lines)[-1]
-
-
-def test_a_flawed_tree_does_not_spoil_those_around_it():
-  lines = '(S (A a))', '(S (A a b)', ' c (B) d (C c (D d))) (E e)', '(X (-NONE- 0))'
-  one, _, other, _ = parse(*lines)
-  assert (one.words, other.words) == (['a'], ['e'])
 
 
 @pytest.mark.parametrize(
