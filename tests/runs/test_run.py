@@ -52,16 +52,6 @@ def started(run: Run) -> Run:
   return run
 
 
-def test_a_new_run(run: Run, corpus, config):
-  names = sorted(path.name for path in run.workdir.iterdir())
-  assert names == ['card.json', 'config.json', 'vocabulary.model']
-  assert run.config().to_dict() == json.loads(config.to_json_best_effort())
-  assert run.config().is_locked
-  listed = Corpus.open(corpus).card
-  assert run.vocabularies().source.sha256 == listed.vocabulary.sha256
-  assert (run.workdir / 'card.json').read_bytes() == (corpus / 'card.json').read_bytes()
-
-
 def test_the_same_run_is_opened_again_and_may_be_prolonged(run: Run, corpus, config):
   before = (run.workdir / 'config.json').read_bytes()
   Run.open(run.workdir, config, Corpus.open(corpus))
@@ -197,12 +187,6 @@ def test_checkpoints_that_are_gone(rest: str, run: Run, corpus, config):
   shutil.rmtree(run.workdir / 'translations')
   run.metrics.unlink(missing_ok=True)
   Run.open(run.workdir, config, Corpus.open(corpus))
-
-
-def test_before_the_first_checkpoint_a_run_begins_anew(run: Run, corpus, config):
-  run.metrics.write_text('{"step": 5, "loss": 1.0}\n{"step": 5, "dev_perplexity": 2}\n')
-  Run.open(run.workdir, config, Corpus.open(corpus))
-  assert run.newest_saved() == 0
 
 
 def test_a_half_written_run_is_written_again(corpus, config, tmp_path: pathlib.Path):

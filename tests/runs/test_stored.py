@@ -1,7 +1,6 @@
 """What was stored on a former day is read by today's code."""
 
 import copy
-import dataclasses
 import functools
 import pathlib
 
@@ -40,17 +39,6 @@ def test_results_of_every_day_are_read(day: pathlib.Path):
   }
 
 
-def test_all_published_results_are_read():
-  """And the published model's card and config."""
-  root = TESTS.parent
-  for path in (root / 'results').rglob('*.json'):
-    content = files.read_json_object(path)
-    if 'dev_perplexity' in content:
-      Result.read(path)
-  for path in (root / 'pretrained').iterdir():
-    Run(path).config(), read_card(path)
-
-
 def test_a_key_that_was_not_stored_is_as_before_it(tmp_path: pathlib.Path):
   """In a config, and in a result's; a key that nobody knows is refused."""
   stored = files.read_json_object(DAY / 'run/config.json')
@@ -71,20 +59,6 @@ def test_a_key_that_was_not_stored_is_as_before_it(tmp_path: pathlib.Path):
   files.write_json(path, result)
   with pytest.raises(UserError, match='model.gates is unknown'):
     Result.read(path)
-
-
-def test_a_key_may_declare_what_was_before_it():
-  @dataclasses.dataclass(frozen=True)
-  class Inner:
-    new: int = configs.key(7, configs.MODEL, 'A key.', before=3)
-
-  @dataclasses.dataclass(frozen=True)
-  class Outer:
-    inner: Inner = Inner()
-    old: int = configs.key(1, configs.MODEL, 'Another.')
-
-  assert configs.complete({'inner': {}}, Outer) == {'inner': {'new': 3}, 'old': 1}
-  assert configs.complete({'inner': {'new': 9}}, Outer)['inner'] == {'new': 9}
 
 
 def test_a_card_that_lacks_a_key_is_as_before_it(tmp_path: pathlib.Path):
