@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from toy.corpus import write_tokens
 from transformer_jax.data.batches import (
-  ROWS_MAY_DIFFER,
   Batches,
   Sentences,
   Shape,
@@ -153,21 +152,6 @@ def test_batch_is_a_pure_function(pairs, order, tokens, slices, max_shapes, seed
     assert all(map(np.array_equal, other.batch(step), straight[step]))
 
 
-def test_shapes_come_as_batches_need_them():
-  """A shape that the rest of an epoch lacks comes last."""
-  stream, _ = batches_of([(n, n) for n in range(1, 40)] * 3, max_shapes=4)
-  steps, at_the_end = stream.steps_per_epoch, 0
-  for start in 0, 3, steps - 1, steps:
-    shapes = stream.shapes_from(start)
-    left = range(start, start + steps - start % steps)
-    needed = [stream.batch(step).shape for step in left]
-    first_of_each = list(dict.fromkeys(needed))
-    assert shapes[: len(first_of_each)] == first_of_each
-    assert sorted(shapes) == sorted(stream.shapes) and len(shapes) == 4
-    at_the_end += len(shapes) - len(first_of_each)
-  assert at_the_end
-
-
 # Of all arrays of two epochs and of the start of a later one: a run that goes on must
 # go on with the same batches.
 ORDERS = [
@@ -215,40 +199,6 @@ def test_padding_that_counts_bounds_a_batch(tmp_path: pathlib.Path):
   )
   assert make(False).shapes == [Shape(20, 41, 41)]  # 200 / (5.11 x 2)
   assert make(True).shapes == [Shape(2, 41, 41)]
-
-
-def test_epochs_and_seeds_differ():
-  """Other pairs share a batch, and the shapes have another order."""
-  pairs = [(5 + i % 20, 5 + i % 19) for i in range(400)]
-  (stream, _), (other, _) = batches_of(pairs), batches_of(pairs, seed=2)
-  count = stream.steps_per_epoch
-  together = lambda batches: {frozenset(b.pairs.ravel().tolist()) for b in batches}
-  first, *different = (
-    [batches.batch(step) for step in range(start, start + count)]
-    for batches, start in ((stream, 0), (stream, count), (other, 0))
-  )
-  for epoch in different:
-    assert len(together(first) & together(epoch)) < count / 10
-    assert [batch.shape for batch in first] != [batch.shape for batch in epoch]
-
-
-@settings(max_examples=60)
-@given(pairs=PAIRS, **SIZES)
-def test_token_budget(pairs, tokens, slices, max_shapes, seed):
-  """A full batch of one length class has `tokens` on its longer side, but for rounding.
-
-  The rows are whole, at least one a slice, and may differ by ROWS_MAY_DIFFER to fill
-  whole batches.
-  """
-  stream, _ = batches_of(pairs, tokens, slices, max_shapes, seed)
-  lengths = np.array(pairs) + 1
-  bounds = choose_lengths(np.bincount(lengths.max(1)), max_shapes)
-  classes = np.searchsorted(bounds, lengths.max(1))
-  for shape in stream.shapes:
-    mine = lengths[classes == bounds.index(max(shape[1:]))]
-    budget = tokens / slices / mine.mean(0).max()  # rows, by the longer side's tokens
-    usual = max(1, round(budget))
-    assert abs(shape.rows - usual) <= ROWS_MAY_DIFFER * usual
 
 
 @functools.cache

@@ -26,7 +26,6 @@ PACKERS = {
 packed = functools.cache(lambda end: PACKERS[end](LINES))
 FAULTS = {
   'cut': lambda content: content[:-9],
-  'cut in half': lambda content: content[: len(content) // 2],
   'one bit flipped': lambda content: (
     content[:900] + bytes([content[900] ^ 8]) + content[901:]
   ),
