@@ -3,14 +3,13 @@
 import importlib.util
 import json
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import ml_collections
 import numpy as np
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
 import toy.corpus
 from benchmarks import decoding, rivals, run, timing, training
@@ -167,37 +166,6 @@ def test_no_sentence_is_cut():
     decoding.measure(tiny(), decoding.NUMBERS, texts, {}, **how, rounds=1)
 
 
-@pytest.fixture
-def started(monkeypatch) -> Iterator[None]:
-  """Does not start JAX again, nor use the user's folder of compiled programs."""
-  monkeypatch.setattr(platform, 'start', lambda slices: None)
-  kept = jax.config.jax_compilation_cache_dir
-  yield
-  jax.config.update('jax_compilation_cache_dir', kept)
-  compilation_cache.reset_cache()  # JAX would go on writing to the first folder
-
-
-@pytest.mark.slow
-def test_a_measurement_of_training_on_one_shape(
-  started: None, quick_products: None, monkeypatch
-):
-  """Its start too, which other processes measure."""
-  options = OPTIONS._replace(rows=[16], kernels=True)
-  with pytest.raises(UserError, match='--kernels: only NVIDIA GPUs have them'):
-    run.measure('training', tiny(), options, [])
-  monkeypatch.setattr(training, 'has_kernels', lambda: True)
-  result = run.measure('training', tiny(), options, [])
-  assert [*result['columns']] == ['ours', 'plain']
-  assert result['target_tokens'] == [2 * 16 * 5] * 2 and result['padding'] == 0
-  cold, warm = (result['start'][name] for name in ('cold', 'warm'))
-  assert cold['compile_seconds'] > warm['compile_seconds'] > 0
-  assert cold['first_step_seconds'] > cold['compile_seconds']
-  lines = [*run.lines(json.loads(json.dumps(result)))]
-  assert len(lines) == 7 and 'target tokens/s' in lines[0]
-  with pytest.raises(UserError, match='--rows: training takes one number'):
-    run.measure('training', tiny(), OPTIONS._replace(rows=[16, 32]), [])
-
-
 RESULTS = pathlib.Path(__file__).parents[2] / 'results'
 
 
@@ -246,6 +214,17 @@ def test_messages_about_rivals(monkeypatch):
       run.measure(what, config, OPTIONS._replace(rivals=[name], text=text), [])
   with pytest.raises(UserError, match='translation is timed, not parsing'):
     run.measure('decoding', tiny(task='parsing'), OPTIONS, [])
+
+
+def test_options_of_training_that_are_refused(monkeypatch):
+  monkeypatch.setattr(platform, 'start', lambda slices: None)  # JAX has started
+  monkeypatch.setattr(jax.config, 'update', lambda *_: None)
+  for changes, message in (
+    ({'rows': [16, 32]}, '--rows: training takes one number'),
+    ({'rows': [16], 'tries': ['relu'], 'kernels': True}, '--kernels: only NVIDIA'),
+  ):
+    with pytest.raises(UserError, match=message):
+      run.measure('training', tiny(), OPTIONS._replace(**changes), [])
 
 
 @pytest.mark.torch
