@@ -94,18 +94,6 @@ def test_compiled_programs_are_kept(
   assert cache.is_dir()
 
 
-@pytest.mark.parametrize('seconds', [None, '2'])
-def test_a_folder_of_the_users_keeps_as_many(seconds, monkeypatch, nothing_is_kept):
-  """Unless the user says what is kept."""
-  name = 'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'
-  monkeypatch.delenv(name, raising=False)
-  if seconds:
-    monkeypatch.setenv(name, seconds)
-  type(jax.config).update(jax.config, 'jax_compilation_cache_dir', 'elsewhere')
-  platform.use_compilation_cache()
-  assert nothing_is_kept == ({} if seconds else {name.lower(): 0.1})
-
-
 def test_several_processes_on_gpus_keep_nothing(
   tmp_path: pathlib.Path, monkeypatch, nothing_is_kept, capsys
 ):
