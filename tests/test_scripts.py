@@ -34,11 +34,6 @@ REFUSED = [
     'train --workdir=x --config=configs/base.py --config.model.h=4',
     'h by hand: is this',
   ),
-  (
-    'describe --config=configs/base.py --config.dtype=float16',
-    "'float32', 'bfloat16' (--config.dtype)",
-  ),
-  (f'describe {MULTI30K} --config.steps=1', 'it is --config.train_steps'),
   ('describe --config=configs/quikstart.py', 'no such file; configs/quickstart.py'),
   ('describe --config=configs/my.py', '--config=configs/my.py:SOURCE-TARGET,DIR'),
   ('train --workdir=x', 'starts one with --config='),
@@ -51,7 +46,6 @@ REFUSED = [
     "'true' is not a flag; flags begin",
   ),
   ('evaluate --hypotheses=h', 'needs --references and --target_language'),
-  ('evaluate --hypotheses=h --split=dev', '--split does not go with --hypotheses'),
   ('prepare_data --verify=x --raw_dir=y', '--raw_dir does not go with --verify'),
   ('evaluate --workdir=x --step=1.5', 'flag --step=1.5: a whole number, or best'),
   # Files
