@@ -82,10 +82,9 @@ def test_a_search_can_end_with_every_tree_that_fits_and_nothing_else(case: int):
   assert len(outputs) > 5 and outputs == all_trees(case)
 
 
-@pytest.mark.parametrize('beam', [pytest.param(1, marks=pytest.mark.slow), 64])
-def test_a_search_under_the_mask_finds_the_best_trees(beam: int):
-  """The model is a random table; a wide beam finds all trees, a narrow one a tree."""
-  case, rows = 1, 8
+def test_a_search_under_the_mask_finds_the_best_trees():
+  """The model is a random table; the beam is wide enough for all trees."""
+  case, rows, beam = 1, 8, 64
   _, words, limit = CASES[case]
   mask, size = TreeMask.of(PLAIN), len(PLAIN)
   logits = np.random.default_rng(0).normal(0, 3, (rows, size, size))
@@ -115,18 +114,14 @@ def test_a_search_under_the_mask_finds_the_best_trees(beam: int):
       scores[*output, EOS] = total / ((5 + len(output) + 1) / 6)
     best = sorted(scores, key=scores.get, reverse=True)
     ours = [tuple(one[one != PAD].tolist()) for one in np.asarray(result.tokens[row])]
-    if beam == 1:
-      assert ours[0] in scores and result.finished[row, 0]
-      continue
     assert ours[: len(best)] == best and not result.finished[row, len(best) :].any()
     np.testing.assert_allclose(result.scores[row, 0], scores[best[0]], rtol=1e-5)
 
 
-@pytest.mark.parametrize('numbers', [pytest.param(0, marks=pytest.mark.slow), 20])
-def test_random_walks_end_in_trees_of_the_words(numbers: int):
+def test_random_walks_end_in_trees_of_the_words():
   """They have 1 to 30 words; some numbers of words have no token."""
   brackets = [f'{bracket}{label}' for bracket in '()' for label in 'S NP VP'.split()]
-  ids = [f'#{n}' for n in range(1, numbers + 1)]
+  ids = [f'#{n}' for n in range(1, 21)]
   pieces = pieces_of([*brackets, 'NN', '.', '#', *ids])
   mask, rng, rows = TreeMask.of(pieces), np.random.default_rng(0), 1000
   words = rng.integers(1, 31, rows)
