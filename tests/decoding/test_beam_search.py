@@ -11,16 +11,48 @@ import pytest
 
 from toy import table_models as tables
 from toy.table_models import BOS, EOS, LENGTH, PAD
+from transformer_jax.decoding import beam_search
 from transformer_jax.decoding.beam_search import (
   Hypotheses,
   Search,
+  State,
   gather,
+  length_penalty,
 )
 
 
 @pytest.mark.parametrize('beam', [1, 4, pytest.param(21, marks=pytest.mark.slow)])
 def test_equals_plain_search_without_early_stop(beam: int):
   assert tables.differing(tables.searched(beam), beam) == 0
+
+
+def first_finish(search: Search, state: State) -> jax.Array:
+  ended = state.finished.scores[:, 0] > -jnp.inf
+  return (state.position >= state.limits) | ended
+
+
+def best_finished(search: Search, state: State) -> jax.Array:
+  """Stops when the best hypothesis is certain, but not the K best."""
+  penalty = length_penalty(state.limits, search.alpha)
+  best = jnp.max(state.live_log_probs, axis=1) / penalty
+  return (state.position >= state.limits) | (state.finished.scores[:, 0] >= best)
+
+
+MUTANTS = [
+  (Search, 'is_done', first_finish),
+  (Search, 'is_done', best_finished),
+  (beam_search, 'length_penalty', lambda length, alpha: jnp.ones(jnp.shape(length))),
+  (beam_search, '_take', lambda state, rows: jax.tree.map(  # the first, done or not
+    lambda x: x[: len(rows)] if x.ndim else x, state)),
+  (beam_search, '_put', lambda state, rows, other: state),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(('owner', 'name', 'mutant'), MUTANTS)
+def test_mutant_differs_from_plain_search(owner, name, mutant, monkeypatch):
+  monkeypatch.setattr(owner, name, mutant)
+  hypotheses = tables.search_all(tables.compiled(4), tables.all_models().limits)
+  assert tables.differing(hypotheses, beam=4) > 10
 
 
 @pytest.mark.parametrize('alpha', [0.0, 0.6, 1.0])

@@ -105,6 +105,15 @@ def test_one_run_against_another(tmp_path: pathlib.Path):
   assert compared(ours, theirs) == [*differing, *expected, file]
 
 
+def test_what_cannot_be_compared_is_refused_before_the_search(tmp_path: pathlib.Path):
+  """The run has yet to be evaluated; its checkpoint could not even be read."""
+  ours, theirs = make_run(tmp_path, 'a', BETTER), make_run(tmp_path, 'b', WORSE)
+  shutil.rmtree(ours.workdir / 'translations')
+  shutil.rmtree(theirs.workdir / 'translations')
+  with pytest.raises(UserError, match='no result to compare with'):
+    compared(ours, theirs)
+
+
 def test_the_result_of_the_same_search_is_taken(tmp_path: pathlib.Path):
   """Without one, that of the last step is, and what differs is listed.
 
@@ -166,11 +175,6 @@ def test_other_runs_and_references_are_refused(tmp_path: pathlib.Path):
     with pytest.raises(UserError, match=message):
       compared(ours, theirs)
     path.write_text(before)
-  # Before the search: the checkpoint could not even be read.
-  shutil.rmtree(ours.workdir / 'translations')
-  shutil.rmtree(theirs.workdir / 'translations')
-  with pytest.raises(UserError, match='no result to compare with'):
-    compared(ours, theirs)
 
 
 @pytest.mark.slow

@@ -14,6 +14,16 @@ from transformer_jax.decoding.translate import Hypothesis, line_batches, split_l
 BYTES = st.binary(max_size=60) | st.text('a \n\r\u2028\x00\x85é\ufeff').map(str.encode)
 
 
+@settings(max_examples=200)
+@given(BYTES)
+def test_a_line_for_each_lf(content: bytes):
+  """For any bytes: invalid UTF-8, BOM, CR; the last line may lack its LF."""
+  lines = split_lines(content)
+  content = content.removeprefix(b'\xef\xbb\xbf')
+  assert len(lines) == content.count(b'\n') + (content[-1:] not in (b'', b'\n'))
+  assert not any('\n' in line for line in lines)
+
+
 def test_lines_in(capsys):
   content = b'\xef\xbb\xbfone\r\n\n two\x00x \ncaf\xe9\na\xe2\x80\xa8b\nc\rd\n\nlast'
   expected = ['one', '', ' two\x00x ', 'caf\ufffd', 'a\u2028b', 'c\rd', '', 'last']

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from toy.forms import dropout_key, normal
-from transformer_jax.model.dropout import Dropout, threefry_2x32
+from transformer_jax.model.dropout import NO_DROPOUT, Dropout, threefry_2x32
 
 ONES = 0xFFFFFFFF, 0xFFFFFFFF
 PI = (0x243F6A88, 0x85A308D3), (0x13198A2E, 0x03707344)
@@ -107,3 +107,10 @@ def test_weights_of_attention_are_dropped_at_a_site_of_their_own():
   np.testing.assert_array_equal(output, Dropout(0.25, dropout_key(3), site=5)(x))
   both = ((np.asarray(weights) == 0) & (np.asarray(output) == 0)).mean()
   assert abs(both - 0.25**2) < 0.005
+
+
+def test_nothing_is_dropped_without_a_key_or_a_rate():
+  x = jnp.ones((3, 4))
+  for dropout in (NO_DROPOUT, Dropout(0.5, None, 0.5), Dropout(0.0, dropout_key())):
+    np.testing.assert_array_equal(dropout(x), x)
+    np.testing.assert_array_equal(dropout.of_attention(x), x)

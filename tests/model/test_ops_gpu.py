@@ -5,6 +5,7 @@ With JAX_PLATFORMS=cuda they run on an NVIDIA GPU (make native).
 
 import functools
 import os
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -18,11 +19,12 @@ from hypothesis import strategies as st
 
 from toy.config import tiny
 from toy.forms import dropout_key, normal, random_like
-from transformer_jax.model import build, layers, ops
+from transformer_jax.model import build, layers, ops, ops_gpu
 from transformer_jax.model.attention import attend
 from transformer_jax.model.dropout import NO_DROPOUT, Dropout
 from transformer_jax.training.step import cross_entropy
 
+TOKENS = 300
 IS_NATIVE = os.environ['JAX_PLATFORMS'] == 'cuda'
 KERNELS = 'cuda' if IS_NATIVE else 'interpret'
 # A GPU's exponential is an approximation.
@@ -79,6 +81,7 @@ def attention(
 
 
 CAUSAL = (33, 33, 2, 16, 16, None, jnp.float32)
+PADDED = (1, 20, 3, 16, 32, (0, 7, 20), jnp.bfloat16)
 slow = lambda *case: pytest.param(case, marks=pytest.mark.slow)
 dtypes = st.sampled_from([jnp.float32, jnp.bfloat16])
 widths = st.sampled_from([16, 32, 64])
@@ -87,12 +90,15 @@ widths = st.sampled_from([16, 32, 64])
 @pytest.mark.parametrize(
   'case',
   [
-    CAUSAL,
+    slow(*PADDED),
+    slow(65, 37, 1, 32, 16, (0, 37, 5), jnp.float32),  # two blocks of queries
     slow(20, 100, 2, 128, 128, (0, 100), jnp.bfloat16),
     slow(9, 30, 1, 512, 512, (0, 30), jnp.bfloat16),
+    CAUSAL,
   ],
 )
 def test_attention(case: tuple):
+  """With padding from none to all, and d_k that is not d_v."""
   assert_equal(attention, *case)
 
 
@@ -102,7 +108,6 @@ def test_attention(case: tuple):
 def test_attention_of_any_lengths(
   T: int, M: int, h: int, d_k: int, d_v: int, dtype: Any, data: st.DataObject
 ):
-  """With padding from none to all, and d_k that is not d_v."""
   M = min(M, 2**15 // max(d_k, d_v) // jnp.dtype(dtype).itemsize)  # else it is plain
   padding = st.lists(st.integers(0, M), min_size=1, max_size=2).map(tuple)
   kept = data.draw(padding | st.none())
@@ -128,8 +133,15 @@ def smoothed(
   return function, (normal(rows, 8).astype(dtype), table)
 
 
-def test_cross_entropy():
-  assert_equal(smoothed, 7, 300, 0.0, 2, jnp.float32)
+LOSSES = (7, TOKENS, 0.0, 2, jnp.float32)
+
+
+@pytest.mark.parametrize(
+  'case',
+  [slow(1, 5, 0.1, 3, jnp.float32), slow(5, 128, 0.1, 0, jnp.bfloat16), LOSSES],
+)
+def test_cross_entropy(case: tuple):
+  assert_equal(smoothed, *case)
 
 
 @pytest.mark.slow
@@ -155,9 +167,13 @@ def add_and_norm(
   return function, (x, y, *vectors)
 
 
-def test_add_and_norm():
+NORMS = ((6, 11, 64), 2, 0.3, jnp.float32)
+
+
+@pytest.mark.parametrize('case', [NORMS, slow((1, 1, 256), 1, 0.0, jnp.bfloat16)])
+def test_add_and_norm(case: tuple):
   """The same elements are dropped."""
-  assert_equal(add_and_norm, (6, 11, 64), 2, 0.3, jnp.float32)
+  assert_equal(add_and_norm, *case)
 
 
 @pytest.mark.slow
@@ -172,6 +188,40 @@ def test_add_and_norm():
 )
 def test_add_and_norm_of_any_rows(slices, rows, length, D, rate, dtype):
   assert_equal(add_and_norm, (slices * rows, length, D), slices, rate, dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  'mutant',
+  ['mask shifted', 'scale forgotten', 'keys beyond M', 'padding counted', 'other site'],
+)
+def test_mutants_fail(mutant: str, monkeypatch):
+  jax.clear_caches()
+  original, load, case = ops_gpu._dot, ops_gpu.load, (attention, *CAUSAL)
+  if mutant == 'mask shifted':
+    shifted = lambda x: jnp.roll(x, 1, 1) if x.dtype == bool else x
+    monkeypatch.setattr(ops_gpu, 'load', lambda *inputs: shifted(load(*inputs)))
+  elif mutant == 'scale forgotten':
+    scale = lambda **options: 4 if options.get('trans_b') else 1
+    dot = lambda a, b, **options: original(a, b, **options) * scale(**options)
+    monkeypatch.setattr(ops_gpu, '_dot', dot)
+  elif mutant == 'keys beyond M':
+    weights, case = ops_gpu._Heads.weights, (attention, *PADDED)
+    beyond = lambda own: {'keys': own.keys, 'd_k': own.d_k, 'M': own.keys.size}
+    counted = lambda own, *rest: weights(types.SimpleNamespace(**beyond(own)), *rest)
+    monkeypatch.setattr(ops_gpu._Heads, 'weights', counted)
+  elif mutant == 'padding counted':
+    kernel, case = ops_gpu._row_kernel, (smoothed, *LOSSES)
+    ones = lambda z, labels, weights, *rest, **of: kernel(
+      z, labels, jnp.ones(weights.shape), *rest, **of
+    )
+    monkeypatch.setattr(ops_gpu, '_row_kernel', ones)
+  else:
+    stream, case = Dropout.stream, (add_and_norm, *NORMS)
+    monkeypatch.setattr(Dropout, 'stream', lambda self: stream(self.after(1)))
+  with pytest.raises(AssertionError):
+    assert_equal(*case)
+  jax.clear_caches()
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from toy.forms import dropout_key
 from transformer_jax.config import Model
 from transformer_jax.data.vocabulary import BOS, PAD
 from transformer_jax.machine.errors import UserError
+from transformer_jax.model import attention as attention_module
 from transformer_jax.model import build, layers
 from transformer_jax.model.dropout import NO_DROPOUT, Dropout
 from transformer_jax.model.transformer import Transformer, search_weights
@@ -38,12 +39,12 @@ LENGTHS = ((5, 7), (3, 4), (1, 6))  # source and target tokens of each sentence
 
 
 @functools.cache
-def graph_of(**changes: Any) -> tuple[nnx.GraphDef, PyTree]:
+def graph_of(dtype: Any = jnp.float32, **changes: Any) -> tuple[nnx.GraphDef, PyTree]:
   """Returns a model's graph and the shapes of its parameters; nothing is computed."""
 
   def make() -> Transformer:
     model = Model(**PAPER | changes)
-    dtypes = {'dtype': jnp.float32, 'activation_dtype': jnp.float32}
+    dtypes = {'dtype': dtype, 'activation_dtype': dtype}
     return Transformer(model, **dtypes, rngs=nnx.Rngs(params=0))
 
   graph, shapes = nnx.split(nnx.eval_shape(make))
@@ -189,6 +190,26 @@ def test_layer_norms_epsilon():
   np.testing.assert_allclose(ours, expected, rtol=1e-4)
 
 
+@pytest.mark.parametrize('mutant', ['unscaled', 'seeing ahead'])
+def test_mutants_fail_the_comparison(mutant: str, monkeypatch):
+  graph, shapes = graph_of(N=1)
+  params = random_params(shapes)
+  original = attention_module.attention_weights
+
+  def changed(q: jax.Array, k: jax.Array, mask: jax.Array) -> jax.Array:
+    if mutant == 'unscaled':
+      return original(q * q.shape[-1] ** 0.5, k, mask)
+    ahead = jnp.eye(*mask.shape[1:], 1, dtype=bool)
+    return original(q, k, mask | ahead[None])
+
+  monkeypatch.setattr(attention_module, 'attention_weights', changed)
+  jax.clear_caches()  # of layers
+  logits = jax.jit(lambda p: nnx.merge(graph, p)(*sentences()).logits)(params)
+  jax.clear_caches()
+  with pytest.raises(AssertionError):
+    assert_equals_reference(logits, params, lambda row: Other())
+
+
 def test_weights_equal_the_paper_written_out():
   """They sum to 1 where a head may look, and are 0 elsewhere."""
   graph, shapes = graph_of()
@@ -329,6 +350,17 @@ def test_more_positions_than_are_learned():
   ids = jnp.ones((1, LONGEST + 1), int)
   with pytest.raises(UserError, match='14 positions, but max_positions=13'):
     nnx.merge(graph, random_params(shapes))(ids, ids)
+
+
+@pytest.mark.slow
+def test_bfloat16_keeps_float32_parameters_and_logits():
+  graph, shapes = graph_of(dtype=jnp.bfloat16)
+  assert {x.dtype for x in jax.tree.leaves(shapes)} == {jnp.dtype('float32')}
+  params = random_params(shapes)
+  logits = logits_of(graph)(params, *sentences())
+  assert logits.dtype == jnp.float32
+  exact = logits_of(graph_of()[0])(params, *sentences())
+  assert np.abs(logits - exact).max() < 0.05 * np.abs(exact).max()
 
 
 @pytest.mark.slow

@@ -91,14 +91,16 @@ def table_search(
   return run
 
 
-@functools.cache
-def program(
+def compiled(
   beam: int, *lengths: int, nbest: int | None = None
 ) -> Callable[[Models, float], Hypotheses]:
-  """Returns a program that searches models with an alpha."""
+  """Returns a program that searches models with an alpha; each call traces anew."""
   return jax.jit(
     lambda models, alpha: table_search(beam, *lengths, nbest=nbest, alpha=alpha)(models)
   )
+
+
+program = functools.cache(compiled)  # of the search as it is, without a mutant
 
 
 def search_all(run: Callable[[Models, float], Hypotheses], limits: Any) -> Hypotheses:

@@ -1,6 +1,7 @@
 """Records of steps, warnings of divergence, and the log."""
 
 import math
+import os
 import pathlib
 import struct
 
@@ -126,3 +127,21 @@ def test_events_are_the_records(tmp_path: pathlib.Path):
   _, begin, *rest = events(run)[6:]
   assert (begin.step, begin.session_log.status) == (4, 1)
   assert [scalars(event) for event in rest] == [shown(step) for step in range(4, 8)]
+
+
+def fill(folder: pathlib.Path, name: str) -> None:
+  """Makes the disk full for a file in `folder` that this process writes."""
+  with open('/dev/full', 'w') as full:
+    for link in pathlib.Path('/proc/self/fd').iterdir():
+      if link.is_symlink() and os.readlink(link).startswith(str(folder / name)):
+        os.dup2(full.fileno(), int(link.name))
+
+
+@pytest.mark.parametrize('name', ['metrics.jsonl', 'events'])
+def test_a_full_disk_is_loud(name: str, tmp_path: pathlib.Path):
+  run = Run(tmp_path)
+  with pytest.raises(OSError, match=f'No space.*{name}'), Log(run, 0, 9) as log:
+    log.advance(record(1))
+    fill(tmp_path, name)
+    log.write({'step': 2, 'dev_perplexity': 3.5})
+  assert run.records()[0] == record(1)
