@@ -35,7 +35,7 @@ KILLS = int(os.environ.get('TRANSFORMER_JAX_KILLS', '20'))
 STEP = 'transformer_jax.training.trainer:Trainer.step'
 COMPILE = 'jax.stages:Lowered.compile'
 LEARN = 'transformer_jax.prepare.pieces:learn'
-BOOTSTRAP = 'transformer_jax.scoring.bleu:score'
+BOOTSTRAP = 'transformer_jax.scoring.bleu:TextMetric.score'
 WRITE = 'transformer_jax.training.checkpoint:checksums'  # while a checkpoint is written
 
 
