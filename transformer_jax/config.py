@@ -375,6 +375,11 @@ def cells(config: Mapping[str, Any]) -> dict[str, float | str]:
   return {k.rpartition('.')[2]: value for k, value in values(config, CELL).items()}
 
 
+def target_pieces(model: Mapping[str, Any]) -> int:
+  """Returns the number of pieces that a model, config.model, chooses from."""
+  return model['target_vocab_size'] or model['vocab_size']
+
+
 def describe(config: Mapping[str, Any]) -> Iterator[str]:
   """Yields a line for each key: its value, base's if that is another, its meaning."""
   values = flat(config)

@@ -1,19 +1,3 @@
-"""Files to prepare a corpus from."""
+"""Files to prepare a corpus from, as in tests/prepare."""
 
-import os
-import pathlib
-
-import pytest
-
-import toy.corpus
-
-
-@pytest.fixture(autouse=True)
-def machine_stays_up(monkeypatch) -> None:
-  """Leaves out fsync, which only saves files from a power failure."""
-  monkeypatch.setattr(os, 'fsync', lambda file: None)
-
-
-@pytest.fixture
-def raw(tmp_path: pathlib.Path) -> pathlib.Path:
-  return toy.corpus.write_raw(tmp_path / 'raw')
+from toy.corpus import machine_stays_up, raw  # noqa: F401

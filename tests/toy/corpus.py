@@ -1,10 +1,12 @@
 """A corpus that counts in two languages, for tests that need one prepared."""
 
+import os
 import pathlib
 import random
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import pytest
 from ml_collections import ConfigDict
 
 from toy.config import tiny
@@ -84,3 +86,14 @@ def decoded(folder: pathlib.Path, name: str) -> list[str]:
   side = batches.Sentences(folder / name)
   rows = [side.tokens[a:b] for a, b in zip(side.offsets, side.ends, strict=False)]
   return words.decode(rows)
+
+
+@pytest.fixture(autouse=True)
+def machine_stays_up(monkeypatch) -> None:
+  """Leaves out fsync, which only saves files from a power failure."""
+  monkeypatch.setattr(os, 'fsync', lambda file: None)
+
+
+@pytest.fixture
+def raw(tmp_path: pathlib.Path) -> pathlib.Path:
+  return write_raw(tmp_path / 'raw')

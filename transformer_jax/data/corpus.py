@@ -130,9 +130,8 @@ class SplitEntry(msgspec.Struct, omit_defaults=True):
   tokens: dict[str, int] = {}  # of source and target
   sources: list[SourceEntry] = []
   dropped: dict[str, int] = {}  # of training, by reason
-  overlap: dict[
-    str, int | Overlap
-  ] = {}  # of dev or test; int: of former cards' sources
+  # Of dev or test, by the other split. A number: of former cards, which count sources.
+  overlap: dict[str, int | Overlap] = {}
   # Fraction of the pieces, spaces aside, that are unknown or bytes of rare text
   unknown: dict[str, float] = {}
 

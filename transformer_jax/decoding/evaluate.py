@@ -206,8 +206,7 @@ def evaluate_run(
     interruption.last_words = lambda: last_words
     yield f'{split}: {_search(loaded, loaded.translator.dtype.name)}'
     yield from loaded.output.scorer.score_lines(vars(result))
-    model = loaded.config.model
-    pieces = model.target_vocab_size or model.vocab_size
+    pieces = configs.target_pieces(loaded.config.model)
     perplexity = perplexity_text(result.dev_perplexity, pieces, 3)
     yield f'dev perplexity {perplexity} per piece'
     for other, overlap in (result.overlap or {}).items():

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from transformer_jax.config import target_pieces
+
 # Tokens of the source and of the target for which FLOPs are counted: about the mean
 # length in WMT14.
 SENTENCE = 30
@@ -35,7 +37,7 @@ def flops_per_target_token(model: Mapping[str, Any], length: int = SENTENCE) -> 
   """
   N, d_model, d_ff = model['N'], model['d_model'], model['d_ff']
   h, d_k, d_v = model['h'], model['d_k'], model['d_v']
-  tokens = model['target_vocab_size'] or model['vocab_size']
+  tokens = target_pieces(model)
   projections = 2 * d_model * h * (d_k + d_v)  # multiply-adds of one position
   scores = h * length * (d_k + d_v)
   feed_forward = 2 * d_model * d_ff

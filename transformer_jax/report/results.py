@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from transformer_jax.config import KEYS, Tag, cells, flat, keys_of
+from transformer_jax.config import KEYS, Tag, cells, flat, keys_of, target_pieces
 from transformer_jax.data.corpus import CARD, NEWSTEST, Corpus, paper_set, set_name
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
@@ -41,8 +41,7 @@ class ScoredRun(NamedTuple):
   @property
   def pieces(self) -> int:
     """Returns the number of pieces that the model chooses from."""
-    model = self.config['model']
-    return model['target_vocab_size'] or model['vocab_size']
+    return target_pieces(self.config['model'])
 
   @property
   def row(self) -> str | None:

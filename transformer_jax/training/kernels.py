@@ -21,6 +21,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import PyTree
 
+from transformer_jax.config import target_pieces
 from transformer_jax.data.batches import Batch, Shape
 from transformer_jax.machine import files, hosts, platform
 from transformer_jax.model import ops
@@ -65,7 +66,10 @@ class Kernels:
     return compiled()
 
   def check(
-    self, graph: nnx.GraphDef[Any], params: PyTree, slices: Batch, say: Say
+    self,
+    model: Callable[[], tuple[nnx.GraphDef[Any], PyTree]],
+    slices: Batch,
+    say: Say,
   ) -> None:
     """Compares kernels with plain forms; the mode becomes 'plain' if they differ.
 
@@ -73,7 +77,8 @@ class Kernels:
     model and shape. The first host decides.
 
     Args:
-      params: those of step 0. A trained model's gradient differs more by rounding.
+      model: makes the graph, and the parameters of step 0: a trained model's gradient
+        differs more by rounding. It is called if no comparison was kept.
       slices: a batch, of which the first slice is taken.
     """
     if self.mode == 'plain':
@@ -83,7 +88,7 @@ class Kernels:
     difference = float(hosts.from_first_host(np.float32(known)))
     if math.isnan(difference):
       try:
-        difference = self._difference(graph, params, slices)
+        difference = self._difference(*model(), slices)
       except Exception as error:  # as in compile()
         say(f'kernels were not compared: {_line(error)}')
         difference = math.inf
@@ -138,7 +143,7 @@ class Kernels:
     keys = ops_gpu.longest_keys(model.d_k, model.d_v, self._dtype)
     longest = max(max(shape.source, shape.target) for shape in shapes)
     positions = slices_per_pass * max(shape.rows * shape.target for shape in shapes)
-    tokens = model.target_vocab_size or model.vocab_size
+    tokens = target_pieces(model)
     if model.P_drop_attention:
       yield f'attention (P_drop_attention={model.P_drop_attention})'
     elif longest > keys:

@@ -16,13 +16,10 @@ import numpy as np
 from flax import nnx
 from jaxtyping import PyTree
 
+from transformer_jax.config import target_pieces
 from transformer_jax.data import batches
 from transformer_jax.machine import hosts, platform
-from transformer_jax.machine.devices import (
-  Devices,
-  compile_if_it_fits,
-  without_data,
-)
+from transformer_jax.machine.devices import Devices, compile_if_it_fits, without_data
 from transformer_jax.model import build
 from transformer_jax.runs.run import find_parent
 from transformer_jax.training import checkpoint
@@ -70,7 +67,7 @@ class Trainer:
     self.batches = batches.train_batches(config, train)
     self.graph, params = build.architecture(config)
     self.learning_rate = learning_rate(config)
-    self.pieces = config.model.target_vocab_size or config.model.vocab_size
+    self.pieces = target_pieces(config.model)
     self._transform = adam(config)
     self._shapes = params, jax.eval_shape(self._transform.init, params)
     self._seed = self.devices.replicate(np.int32(config.seed))
@@ -116,7 +113,8 @@ class Trainer:
     the others, since a process must not end while XLA compiles in it.
     """
     if self._kernels.mode != 'plain':
-      self._kernels.check(*build.transformer(self._config), self._smallest_batch(), say)
+      model = lambda: build.transformer(self._config)
+      self._kernels.check(model, self._smallest_batch(), say)
     # Without the arrays: the first step donates their memory while others compile.
     state = without_data(state)
     # The longest texts, which take the most memory. All shapes, in whatever order they
