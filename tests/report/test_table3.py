@@ -1,13 +1,16 @@
 """Table 3 beside the paper's: differences from base, verdicts, claims."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
 from configs import table3 as configs
+from toy import browser
 from toy.results import cells, changed, family, of_config, scored
-from transformer_jax.report import comparison, results, rows
+from transformer_jax.report import comparison, page, results, rows
 from transformer_jax.report.page import markdown
-from transformer_jax.report.report import describe_group
+from transformer_jax.report.report import describe_group, rows_minus_base
 from transformer_jax.report.results import ScoredRun
 
 
@@ -118,21 +121,36 @@ def test_differences_from_base():
   text = printed(family(*rows), lambda *_: 0.9)
   # Two degrees of freedom, sd 0.1 and 0.2, one run against three: t is 4.303.
   assert cells(text, 'C1') == (
-    'C1 | +2.00 ± 0.50 | agrees | -4.00 ± 0.99 | agrees | 0.900 | +1.19 | -2.1'
+    'C1 | agrees | agrees | +2.00 ± 0.50 | -4.00 ± 0.99 | 0.900 | +1.19 | -2.1'
   ).split(' | ')
-  assert cells(text, 'D1')[2:5:2] == ['disagrees', 'disagrees']
-  assert cells(text, 'C7')[2:5:2] == ['disagrees', 'undecided']
-  assert cells(text, 'E')[2:5:2] == ['disagrees', 'undecided (13 of 100)']
+  assert cells(text, 'D1')[1:3] == ['disagrees', 'disagrees']
+  assert cells(text, 'C7')[1:3] == ['disagrees', 'undecided']
+  assert cells(text, 'E')[1:3] == ['disagrees', 'undecided (13 of 100)']
   assert 'Not run: A1, A2, ' in text and '| B1 |' not in text
   assert 'can show differences from 0.50 PPL and 0.99 BLEU on' in text
+
+
+@pytest.mark.slow
+def test_a_phone_shows_all_verdicts(tmp_path: pathlib.Path):
+  (group,), _ = results.group(family(('E', 1, 5.7, 20.3)))
+  ours = comparison.differences(group, lambda *_: None)
+  path = tmp_path / 'page.html'
+  path.write_text(page.page('runs', rows_minus_base(group, ours)))
+  with browser.open_tab(tmp_path) as tab:
+    tab.open(path)
+    tab.screenshot(tmp_path / 'phone.png', 390, 'light')
+    ends = '[...document.querySelectorAll("td")].map(x => [x.innerText, %s])'
+    shown = tab.evaluate(ends % 'x.getBoundingClientRect().right')
+  verdicts = [(text, right) for text, right in shown if 'decided' in text]
+  assert len(verdicts) == 1 and all(right <= 390 for _, right in verdicts)
 
 
 def test_a_row_of_one_of_a_claim_has_one_verdict():
   """The larger C3 is to be better, although the paper's BLEU of it fell."""
   text = printed(family(('C3', 1, 5.0, 20.0), ('A2', 1, 5.0, 20.0)))
-  assert cells(text, 'C3')[2:5:2] == ['undecided', 'undecided']
+  assert cells(text, 'C3')[1:3] == ['undecided', 'undecided']
   assert 'C3 (+0.00), (+0.00)' in text
-  assert cells(text, 'A2')[2] == 'undecided (1 of 100)', 'no difference is claimed'
+  assert cells(text, 'A2')[1] == 'undecided (1 of 100)', 'no difference is claimed'
 
 
 def test_power_is_how_often_equal_rows_are_called_so():
@@ -158,7 +176,7 @@ def test_a_row_of_ones_own_has_no_verdict():
   runs = [*family(), scored(of_config(config), 'mine'), scored(other, 'other')]
   text = printed(runs)
   # It has no part in the noise of the paper's rows.
-  own = ['+0.00 ± 0.50', '', '+0.00 ± 0.99', '']
+  own = ['', '', '+0.00 ± 0.50', '+0.00 ± 0.99']
   assert cells(text, 'A5') == ['A5', *own, '', '', '']
   line = cells(text, 'A5', 1)
   assert line[1:4] == ['', 'h 64, d_k 2', '1'] and line[4] == line[6] == ''
@@ -170,7 +188,7 @@ def test_what_was_decoded_in_another_dtype_is_marked():
   base, *rest, row = family()
   other = changed(row.result, decode_dtype='bfloat16')
   text = printed([base, *rest, row._replace(result=other)])
-  assert cells(text, 'C1')[1] == '+2.00 ± 0.50†' and 'C1 +2.00†, -4.00†' in text
+  assert cells(text, 'C1')[3] == '+2.00 ± 0.50†' and 'C1 +2.00†, -4.00†' in text
   assert '†: decoded in another dtype than base.' in text
   assert '†' not in printed(family())
 
@@ -178,7 +196,7 @@ def test_what_was_decoded_in_another_dtype_is_marked():
 def test_a_perplexity_beyond_guessing_is_said():
   text = printed(family(('D1', 1, 1e300, 0.0)))
   assert cells(text, 'D1', 1)[5] == r'\> 6,000: worse than guessing'
-  assert cells(text, 'D1')[1] == '+1.0e+300 ± 0.50'
+  assert cells(text, 'D1')[3] == '+1.0e+300 ± 0.50'
 
 
 def test_pairs_are_of_one_seed():
@@ -206,7 +224,7 @@ def test_nothing_is_judged_before_base_has_learnt():
 
 def test_what_a_comparison_lacks_is_named():
   text = printed([s for s in family() if s.seed == 1], lambda *_: 0.001)
-  assert cells(text, 'C1')[1:3] == ['+2.00', 'undecided']
+  assert cells(text, 'C1')[2:4] == ['undecided', '+2.00']
   assert 'agrees |' not in text and 'No row has seeds that differ' in text
   text = printed([s for s in family() if s.name.startswith('base')])
   assert 'no runs of any other row' in text

@@ -41,7 +41,7 @@ thead th { vertical-align: bottom; white-space: normal; }
 td:not([style]) { white-space: normal; min-width: 6rem; max-width: 40rem; }
 @media (max-width: 40rem) {
   th:first-child { position: sticky; left: 0; background: var(--paper);
-    white-space: normal; min-width: 5rem; overflow-wrap: anywhere; }
+    white-space: normal; max-width: 5rem; overflow-wrap: break-word; }
 }
 .pictures { display: grid; gap: 1rem;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); }

@@ -276,27 +276,34 @@ def rows_minus_base(group: Group, ours: Differences) -> list[str]:
   if len(ours) < 2:
     text = 'There are no runs of any other row: nothing to compare. '
     return [top, paragraph(text + comparison.smallest_difference(group))]
-  # Verdicts come first: a phone shows them without scrolling.
-  header = ['row', *(x for one in JUDGED for x in (one.column, 'verdict'))]
-  header += ['p', *(f'{one.column} (paper)' for one in JUDGED)]
   lines = []
   for row in group.rows:
     if row == 'base':
       continue
-    verdicts = printed = [''] * len(JUDGED)  # of a row of one's own
+    verdicts = printed = [''] * len(JUDGED)  # the paper has no such row
     if row in rows.TABLE_3:
       both = comparison.verdicts_of(row, ours), comparison.power_texts(row, ours)
       verdicts = [f'{x} ({y})' if y else x for x, y in zip(*both, strict=True)]
       printed = comparison.paper_texts(row)
-    each = zip(map(str, ours[row]), verdicts, strict=True)
-    p = ['' if one.p is None else p_text(one.p) for one in ours[row][-1:]]
-    lines.append([row, *(x for both in each for x in both), *p, *printed])
+    p = ours[row][-1].p
+    of_metrics = [*zip(JUDGED, verdicts, ours[row], printed, strict=True)]
+    lines.append(
+      {
+        'row': row,
+        # Verdicts come first, so that a phone shows all of them without scrolling.
+        **{f'{metric.column} verdict': verdict for metric, verdict, *_ in of_metrics},
+        **{metric.column: str(difference) for metric, _, difference, _ in of_metrics},
+        'p': '' if p is None else p_text(p),
+        **{f'{metric.column} (paper)': theirs for metric, *_, theirs in of_metrics},
+      }
+    )
   note = f'{NOTE} {comparison.smallest_difference(group)}'
-  if any('of 100' in cell for line in lines for cell in line):
+  every_cell = [cell for line in lines for cell in line.values()]
+  if any('of 100' in cell for cell in every_cell):
     note += f' {POWER}'
-  if any(DAGGER in cell for line in lines for cell in line):
+  if any(DAGGER in cell for cell in every_cell):
     note += f' {DAGGER}: decoded in another dtype than base.'
-  return [top, table(header, lines), paragraph(note)]
+  return [top, table_of(lines), paragraph(note)]
 
 
 def claims(ours: Differences) -> list[str]:
