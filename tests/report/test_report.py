@@ -265,10 +265,8 @@ def test_the_rows_of_table_3_are_their_results(folder: str, section: str):
     printed = [', '.join(f'{value:.2f}' for value in values) for values in each]
     line = cells(text, row)
     assert line[2:6] == [f'{len(runs)}', *printed], row
-    for one, sign, cell in zip(
-      ours[row], comparison.expected_signs(row), line[6:9:2], strict=True
-    ):
-      assert cell == ('' if row == 'base' else f'{one}, {one.verdict(sign)}'), row
+    for one, cell in zip(ours[row], line[6:9:2], strict=True):
+      assert cell == ('' if row == 'base' else f'{one}, {one.verdict}'), row
 
 
 @pytest.mark.slow

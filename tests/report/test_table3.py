@@ -97,8 +97,8 @@ def test_margin_holds_95_percent_of_the_differences():
 )
 def test_verdict(sign: int, mean: float, margin: float | None, expected: str):
   narrow = margin and 0.8 * margin
-  difference = comparison.Difference([mean], mean, margin, narrow, 0.4)
-  assert difference.verdict(sign) == expected
+  difference = comparison.Difference([mean], mean, margin, narrow, 0.4, sign)
+  assert difference.verdict == expected
 
 
 def test_equality_is_shown_wrongly_once_in_twenty():
@@ -111,8 +111,8 @@ def test_equality_is_shown_wrongly_once_in_twenty():
       spread = comparison.noise([base, row])
       mean, half = row.mean() - base.mean(), comparison.margin(spread, 4, 4)
       narrow = comparison.margin(spread, 4, 4, level=0.9)
-      one = comparison.Difference([], mean, half, narrow, 0.4)
-      agreed[true] += one.verdict(0) == 'agrees'
+      one = comparison.Difference([], mean, half, narrow, 0.4, 0)
+      agreed[true] += one.verdict == 'agrees'
   assert agreed[0.4] / 1000 == pytest.approx(0.05, abs=0.02) and agreed[0.0] > 800
 
 
@@ -160,8 +160,8 @@ def test_power_is_how_often_equal_rows_are_called_so():
     mean = rng.normal(0, 0.25 * (2 / 3) ** 0.5)
     own = comparison.Noise(0.25 * (rng.chisquare(10) / 10) ** 0.5, 10)
     half, narrow = (comparison.margin(own, 3, 3, level=x) for x in (0.95, 0.9))
-    one = comparison.Difference([], mean, half, narrow, margin)
-    agreed += one.verdict(0) == 'agrees'
+    one = comparison.Difference([], mean, half, narrow, margin, 0)
+    agreed += one.verdict == 'agrees'
   assert comparison.power(spread, margin, 3, 3) == pytest.approx(agreed / 20, abs=4)
   assert comparison.power(spread, margin, 50, 50) == 100
 

@@ -54,8 +54,8 @@ def power(noise: Noise, equivalence: float, *seeds: int) -> int:
   """Returns how many of 100 rows that equal base would be called so, by simulation.
 
   Each draw has its own means over seeds and its own estimate of the deviation. It is
-  called equal if its 90 % interval lies within `equivalence`, as Difference.verdict(0)
-  has it.
+  called equal if its 90 % interval lies within `equivalence`, as Difference.verdict has
+  it.
   """
   rng = np.random.default_rng(1)
   spread = noise.deviation * math.sqrt(sum(1 / count for count in seeds))
@@ -76,36 +76,60 @@ Compare = Callable[[Metric, Sequence[ScoredRun], Sequence[ScoredRun]], float | N
 class Difference(NamedTuple):
   """A row minus base, in a metric.
 
-  Its text has DAGGER where outputs were decoded in other dtypes than base's.
+  Attributes:
+    seeds: each run minus the mean of base's.
+    margin: half the 95 % interval of `mean`; None if no seeds of a row differ.
+    narrow: half its 90 % interval.
+    equivalence: the smallest difference that counts as one.
+    sign: that the difference should have, 0 for none; None for a row that is not the
+      paper's.
+    p: over sentences; None without a test.
+    power: of 100 rows like base, how many would agree; see power(). None if another
+      rule than that of no difference decides.
+    mark: DAGGER if outputs were decoded in other dtypes than base's, else nothing.
   """
 
-  seeds: list[float]  # each run minus the mean of base's
+  seeds: list[float]
   mean: float
-  margin: float | None  # half its 95 % interval; None if no seeds of a row differ
-  narrow: float | None  # half its 90 % interval
-  equivalence: float  # what is smaller is no difference
-  p: float | None = None  # over sentences; None without a test
-  power: int | None = None  # of 100 rows like base, how many would agree; see power()
-  mark: str = ''  # DAGGER or nothing
+  margin: float | None
+  narrow: float | None
+  equivalence: float
+  sign: int | None
+  p: float | None = None
+  power: int | None = None
+  mark: str = ''
 
-  def verdict(self, sign: int) -> str:
-    """Returns 'agrees', 'disagrees' or 'undecided'.
+  @property
+  def verdict(self) -> str:
+    """Returns 'agrees', 'disagrees' or 'undecided'; '' for a row not of the paper.
 
-    Args:
-      sign: of the difference that the paper has; 0 if it has none. Then the difference
-        agrees if two one-sided tests at 5 % show that it is smaller than `equivalence`,
-        and disagrees if its whole interval is larger.
+    With a sign of 0 it agrees if two one-sided tests at 5 % show that it is smaller than
+    `equivalence`, and disagrees if its whole interval is larger.
     """
+    if self.sign is None:
+      return ''
     if self.margin is None or self.narrow is None:
       return 'undecided'
     nearest = abs(self.mean) - self.margin  # end of the interval, seen from 0
-    if sign == 0:
+    if self.sign == 0:
       if abs(self.mean) + self.narrow < self.equivalence:
         return 'agrees'
       return 'disagrees' if nearest > self.equivalence else 'undecided'
     if nearest <= 0:
       return 'undecided'
-    return 'agrees' if self.mean * sign > 0 else 'disagrees'
+    return 'agrees' if self.mean * self.sign > 0 else 'disagrees'
+
+  @property
+  def power_text(self) -> str:
+    """Returns '3 of 100' where "no difference" is undecided, else ''."""
+    is_needed = self.power is not None and self.verdict == 'undecided'
+    return f'{self.power} of 100' if is_needed else ''
+
+  @property
+  def in_claim(self) -> str:
+    """Returns the mean as text, in brackets if it is undecided."""
+    text = number(self.mean, '+') + self.mark
+    return f'({text})' if self.verdict == 'undecided' else text
 
   def __str__(self) -> str:
     margin = '' if self.margin is None else f' ± {number(self.margin)}'
@@ -132,9 +156,10 @@ def differences(group: Group, compare: Compare) -> Differences:
   seeds, every = {run.seed: run for run in base}, {}
   for row, results in group.table_3.items():
     pairs = [(run, seeds[run.seed]) for run in results if run.seed in seeds]
+    signs = expected_signs(row) if row in rows.TABLE_3 else [None] * len(JUDGED)
     ours = []
-    for metric, pooled in zip(JUDGED, noises, strict=True):
-      one = _difference(results, base, metric, pooled)
+    for metric, pooled, sign in zip(JUDGED, noises, signs, strict=True):
+      one = _difference(results, base, metric, pooled, sign)
       if row != 'base' and pairs and metric.of_text:
         one = one._replace(p=compare(metric, *zip(*pairs, strict=True)))
       ours.append(one)
@@ -208,6 +233,7 @@ def _difference(
   base: Sequence[ScoredRun],
   metric: Metric,
   noise: Noise | None,
+  sign: int | None,
 ) -> Difference:
   against = statistics.fmean(values(base, metric))
   printed = rows.TABLE_3['base'].values[JUDGED.index(metric)]
@@ -217,10 +243,10 @@ def _difference(
   half: Callable[[float], float | None] = lambda level: (
     noise and margin(noise, *counts, level=level)
   )
-  chance = None if noise is None else power(noise, equivalence, *counts)
+  chance = power(noise, equivalence, *counts) if noise and sign == 0 else None
   dtypes = [{run.result.decode_dtype for run in runs} for runs in (results, base)]
   mark = DAGGER if len(set.union(*dtypes)) > 1 else ''
-  rest = half(0.95), half(0.9), equivalence
+  rest = half(0.95), half(0.9), equivalence, sign
   return Difference(seeds, mean, *rest, power=chance, mark=mark)
 
 
@@ -274,52 +300,25 @@ def judge_claim(claim: rows.Claim, ours: Differences) -> Judgement:
   """
   every = rows.rows_of(claim)
   run = [row for row in every if row in ours]
-  verdicts = [verdicts_of(row, ours) for row in run]
-  both = {_together(of_rows) for of_rows in zip(*verdicts, strict=True)}
+  of_metrics = zip(*(ours[row] for row in run), strict=True)
+  verdicts = {_together(one.verdict for one in of_metric) for of_metric in of_metrics}
   if not run:
     verdict = 'not run'
   elif len(run) < len(every):
     verdict = 'undecided'
-  elif 'disagrees' in both:
+  elif 'disagrees' in verdicts:
     verdict = 'disagrees'
   else:
-    verdict = 'agrees' if both == {'agrees'} else 'undecided'
-  own = (
-    f'{row} {", ".join(map(_effect, ours[row], of_row))}'
-    for row, of_row in zip(run, verdicts, strict=True)
-  )
+    verdict = 'agrees' if verdicts == {'agrees'} else 'undecided'
+  effects = (f'{row} {", ".join(one.in_claim for one in ours[row])}' for row in run)
   papers = (f'{row} {", ".join(paper_texts(row))}' for row in every)
-  return Judgement(claim, verdict, '; '.join(own), '; '.join(papers))
-
-
-def verdicts_of(row: str, ours: Differences) -> list[str]:
-  """Returns the verdict on a row of the paper in each of JUDGED."""
-  return [*map(Difference.verdict, ours[row], expected_signs(row))]
-
-
-def power_texts(row: str, ours: Differences) -> list[str]:
-  """Returns what the seeds could show where "no difference" is undecided.
-
-  One text for each of JUDGED; '' where another rule decides.
-  """
-  both = zip(ours[row], expected_signs(row), verdicts_of(row, ours), strict=True)
-  return [
-    f'{one.power} of 100'
-    if sign == 0 and verdict == 'undecided' and one.power is not None
-    else ''
-    for one, sign, verdict in both
-  ]
+  return Judgement(claim, verdict, '; '.join(effects), '; '.join(papers))
 
 
 def paper_texts(row: str) -> list[str]:
   """Returns the paper's differences from its base, as text."""
   both = zip(JUDGED, paper_differences(row), strict=True)
   return [f'{difference:+.{metric.decimals}f}' for metric, difference in both]
-
-
-def _effect(one: Difference, verdict: str) -> str:
-  text = number(one.mean, '+') + one.mark
-  return f'({text})' if verdict == 'undecided' else text
 
 
 def _together(verdicts: Iterable[str]) -> str:

@@ -280,11 +280,12 @@ def rows_minus_base(group: Group, ours: Differences) -> list[str]:
   for row in group.rows:
     if row == 'base':
       continue
-    verdicts = printed = [''] * len(JUDGED)  # the paper has no such row
-    if row in rows.TABLE_3:
-      both = comparison.verdicts_of(row, ours), comparison.power_texts(row, ours)
-      verdicts = [f'{x} ({y})' if y else x for x, y in zip(*both, strict=True)]
-      printed = comparison.paper_texts(row)
+    verdicts = [
+      f'{one.verdict} ({one.power_text})' if one.power_text else one.verdict
+      for one in ours[row]
+    ]
+    known = row in rows.TABLE_3
+    printed = comparison.paper_texts(row) if known else [''] * len(JUDGED)
     p = ours[row][-1].p
     of_metrics = [*zip(JUDGED, verdicts, ours[row], printed, strict=True)]
     lines.append(
@@ -402,10 +403,9 @@ def _on_terminal(
       text = f'{one.claim.text} {one.ours or "Not run."} (paper: {one.papers})'
       lines += _wrap(f'  {one.verdict}', text)
       for row in filter(ours.get, rows.rows_of(one.claim)):
-        if any(texts := comparison.power_texts(row, ours)):
-          chances = (
-            f'{x} in {m.column}' for m, x in zip(JUDGED, texts, strict=True) if x
-          )
+        both = zip(JUDGED, ours[row], strict=True)
+        chances = [f'{x.power_text} in {m.column}' for m, x in both if x.power_text]
+        if chances:
           lines += _wrap('', f'{POWER} {row}: {", ".join(chances)}.')
     homes = {run.home for run in studies[0][0].members}
     rest = [run for run in rest if run.home not in homes]
