@@ -40,7 +40,7 @@ from types import MappingProxyType
 import ml_collections
 
 from configs import base, multi30k
-from transformer_jax.report.rows import TABLE_3, Cells
+from transformer_jax.report.paper import TABLE_3, Cells
 
 # Exactly the cells that the row fills in; what is blank there is base's.
 ROWS = {name: row.cells for name, row in TABLE_3.items()}

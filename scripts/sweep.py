@@ -21,7 +21,7 @@ import sys
 from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.report.rows import TABLE_3
+from transformer_jax.report.paper import TABLE_3
 from transformer_jax.runs import sweep
 from transformer_jax.runs.flags import data_flags
 

@@ -15,7 +15,7 @@ import pytest
 
 from transformer_jax.data import batches
 from transformer_jax.model import flops
-from transformer_jax.report.rows import TABLE_3
+from transformer_jax.report.paper import TABLE_3
 from transformer_jax.runs.result import Result
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -4,7 +4,7 @@ import pytest
 
 from configs import base, table3
 from toy.results import changed, family, of_config, of_row, scored
-from transformer_jax.report import listing, results, rows
+from transformer_jax.report import listing, paper, results
 from transformer_jax.report.results import ScoredRun
 
 
@@ -16,11 +16,11 @@ def only(runs: list[ScoredRun]) -> results.Group:
 
 @pytest.mark.parametrize('option', ['', ',mini'])
 def test_every_row_is_taken_for_what_its_config_says(option: str):
-  results = {row: of_config(table3.get_config(row + option)) for row in rows.TABLE_3}
+  results = {row: of_config(table3.get_config(row + option)) for row in paper.TABLE_3}
   runs = {row: [scored(result, row)] for row, result in results.items()}
   group = only([run for (run,) in runs.values()])
   assert group.table_3 == runs
-  assert not group.left_out and (group.base == rows.BASE) == (not option)
+  assert not group.left_out and (group.base == paper.BASE) == (not option)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from transformer_jax.model import flops
-from transformer_jax.report import paper, rows
+from transformer_jax.report import paper
 
 # Table 2: BLEU EN-DE, EN-FR, FLOPs EN-DE, EN-FR. Table 3: PPL, BLEU, millions.
 TABLE_2 = """
@@ -44,9 +44,9 @@ def test_table_2():
 
 def test_table_3():
   typed = [entry.split() for entry in re.split(r'[|\n]', TABLE_3.strip())]
-  assert [row for row, *_ in typed] == [*rows.TABLE_3]
+  assert [row for row, *_ in typed] == [*paper.TABLE_3]
   for row, *values in typed:
-    assert rows.TABLE_3[row][1:4] == tuple(map(number, values)), row
+    assert paper.TABLE_3[row][1:4] == tuple(map(number, values)), row
 
 
 def test_table_4():
@@ -64,10 +64,10 @@ def test_training_flops_by_the_papers_method(row: str):
 
 def test_one_vocabulary_explains_ten_rows():
   """Not 37,000, nor any that explains big too."""
-  printed = {row: of.millions for row, of in rows.TABLE_3.items() if of.millions}
+  printed = {row: of.millions for row, of in paper.TABLE_3.items() if of.millions}
 
   def fits(row: str, vocab_size: int) -> bool:
-    cells = {**rows.BASE, **rows.TABLE_3[row].cells, 'vocab_size': vocab_size}
+    cells = {**paper.BASE, **paper.TABLE_3[row].cells, 'vocab_size': vocab_size}
     model = cells | {'target_vocab_size': 0, 'positions': 'sinusoid'}
     return round(flops.parameters(model) / 1e6) == printed[row]
 

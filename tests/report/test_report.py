@@ -12,7 +12,7 @@ from toy.results import CARD, cells, changed, of_row, scored, written
 from transformer_jax.data.corpus import Overlap, read_card, write_card
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.report import comparison, listing, results, rows
+from transformer_jax.report import comparison, listing, paper, results
 from transformer_jax.report import report as module
 from transformer_jax.report.results import HeldOut, ScoredRun
 from transformer_jax.scoring import translations
@@ -112,7 +112,7 @@ def test_the_whole_report(prepared, tmp_path: pathlib.Path, capsys):
 
 def test_what_the_runs_say_on_a_terminal(prepared, tmp_path: pathlib.Path, capsys):
   """Two rows are missing, a run was not evaluated, and one is not as its row."""
-  for n, row in enumerate(rows.TABLE_3):
+  for n, row in enumerate(paper.TABLE_3):
     for seed in (1, 2):
       score = Score(20.0 + n / 10 + seed / 50, 'nrefs:1|paper_bleu', [19, 21])
       result = changed(of_row(row, seed, 5.0 + n / 9 + seed / 50), paper_bleu=score)
@@ -239,7 +239,7 @@ def test_readme_and_page_say_what_the_report_says():
     assert printed in page, printed
     told = lambda x: f'**{LEDGER[x.verdict]}**: {x.ours}' if x.ours else x.verdict
     columns.append([*map(told, judged)])
-  for claim, *ours in zip(rows.CLAIMS, *columns, strict=True):
+  for claim, *ours in zip(paper.CLAIMS, *columns, strict=True):
     both = page.splitlines(), readme.splitlines()
     in_page, in_readme = (
       [x for x in y if x.startswith(f'| {claim.text} ')] for y in both

@@ -8,7 +8,7 @@ import pytest
 from configs import table3 as configs
 from toy import browser
 from toy.results import cells, changed, family, of_config, scored
-from transformer_jax.report import comparison, page, results, rows
+from transformer_jax.report import comparison, page, paper, results
 from transformer_jax.report.page import markdown
 from transformer_jax.report.report import describe_group, rows_minus_base
 from transformer_jax.report.results import ScoredRun
@@ -42,7 +42,7 @@ def test_table_3_in_miniature_beside_the_papers():
     '2.40 M',
   ]
   assert cells(text, 'C1', 1)[1:6] == ['N 2', 'N 1', '1', '6.11', '7.00 ± 0.43']
-  assert [row for row in rows.TABLE_3 if f'| {row} |' in text] == ['base', 'C1']
+  assert [row for row in paper.TABLE_3 if f'| {row} |' in text] == ['base', 'C1']
   assert "Not the paper's corpus, nor its base model (here N 3, d_model 128" in text
 
 

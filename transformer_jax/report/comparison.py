@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from transformer_jax.report import rows
+from transformer_jax.report import paper
 from transformer_jax.report.results import Group, ScoredRun
 from transformer_jax.scoring.translations import JUDGED, PERPLEXITY, Metric
 
@@ -103,8 +103,8 @@ class Difference(NamedTuple):
   def verdict(self) -> str:
     """Returns 'agrees', 'disagrees' or 'undecided'; '' for a row not of the paper.
 
-    With a sign of 0 it agrees if two one-sided tests at 5 % show that it is smaller than
-    `equivalence`, and disagrees if its whole interval is larger.
+    With a sign of 0 it agrees if two one-sided tests at 5 % show that it is smaller
+    than `equivalence`, and disagrees if its whole interval is larger.
     """
     if self.sign is None:
       return ''
@@ -156,7 +156,7 @@ def differences(group: Group, compare: Compare) -> Differences:
   seeds, every = {run.seed: run for run in base}, {}
   for row, results in group.table_3.items():
     pairs = [(run, seeds[run.seed]) for run in results if run.seed in seeds]
-    signs = expected_signs(row) if row in rows.TABLE_3 else [None] * len(JUDGED)
+    signs = expected_signs(row) if row in paper.TABLE_3 else [None] * len(JUDGED)
     ours = []
     for metric, pooled, sign in zip(JUDGED, noises, signs, strict=True):
       one = _difference(results, base, metric, pooled, sign)
@@ -180,7 +180,7 @@ def pool_noise(group: Group) -> list[Noise | None]:
   """
   if why_untrained(group):
     return [None] * len(JUDGED)
-  known = [runs for row, runs in group.table_3.items() if row in rows.TABLE_3]
+  known = [runs for row, runs in group.table_3.items() if row in paper.TABLE_3]
   return [noise([values(runs, metric) for runs in known]) for metric in JUDGED]
 
 
@@ -205,7 +205,7 @@ def why_untrained(group: Group) -> str:
 
 def paper_differences(row: str) -> list[float]:
   """Returns the paper's differences from its base in each of JUDGED."""
-  both = (rows.TABLE_3[name].values for name in (row, 'base'))
+  both = (paper.TABLE_3[name].values for name in (row, 'base'))
   return [
     round(own - base, metric.decimals)
     for metric, own, base in zip(JUDGED, *both, strict=True)
@@ -222,7 +222,7 @@ def expected_signs(row: str) -> tuple[int, ...]:
 
   They are the claim's, or else those of the paper's differences, 0 for what is none.
   """
-  if claimed := rows.TABLE_3[row].claimed:
+  if claimed := paper.TABLE_3[row].claimed:
     return claimed
   both = zip(JUDGED, paper_differences(row), strict=True)
   return tuple(0 if abs(x) < _margin(m) else int(math.copysign(1, x)) for m, x in both)
@@ -236,7 +236,7 @@ def _difference(
   sign: int | None,
 ) -> Difference:
   against = statistics.fmean(values(base, metric))
-  printed = rows.TABLE_3['base'].values[JUDGED.index(metric)]
+  printed = paper.TABLE_3['base'].values[JUDGED.index(metric)]
   equivalence = _margin(metric) * (against / printed if metric.is_relative else 1)
   seeds = [value - against for value in values(results, metric)]
   counts, mean = (len(results), len(base)), statistics.fmean(seeds)
@@ -282,7 +282,7 @@ VERDICTS = {
 class Judgement(NamedTuple):
   """A claim, and its rows minus base: 'B1 +0.49, -1.48; B2 +0.17, (-0.28)'."""
 
-  claim: rows.Claim
+  claim: paper.Claim
   verdict: str  # of VERDICTS
   ours: str  # with brackets around what is undecided
   papers: str
@@ -290,15 +290,15 @@ class Judgement(NamedTuple):
 
 def judge(ours: Differences) -> list[Judgement]:
   """Judges each of the paper's claims by our runs of its rows."""
-  return [judge_claim(claim, ours) for claim in rows.CLAIMS]
+  return [judge_claim(claim, ours) for claim in paper.CLAIMS]
 
 
-def judge_claim(claim: rows.Claim, ours: Differences) -> Judgement:
+def judge_claim(claim: paper.Claim, ours: Differences) -> Judgement:
   """Judges a claim by its rows; it is undecided until all of them were run.
 
   It agrees if all of JUDGED do, and disagrees if one of them does.
   """
-  every = rows.rows_of(claim)
+  every = paper.rows_of(claim)
   run = [row for row in every if row in ours]
   of_metrics = zip(*(ours[row] for row in run), strict=True)
   verdicts = {_together(one.verdict for one in of_metric) for of_metric in of_metrics}

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from transformer_jax.config import cells
-from transformer_jax.report import comparison, rows
+from transformer_jax.report import comparison, paper
 from transformer_jax.report.comparison import Difference, Differences
 from transformer_jax.report.page import COLOURS, Picture
 from transformer_jax.report.results import Group
@@ -97,10 +97,10 @@ def rows_minus_base(group: Group, ours: Differences, number: str) -> list[Pictur
   pictures = []
   for n, metric in enumerate(JUDGED):
     one = {row: ours[row][n] for row in group.rows}
-    known = [row for row in one if row in rows.TABLE_3]
+    known = [row for row in one if row in paper.TABLE_3]
     printed = {row: comparison.paper_differences(row)[n] for row in known}
     first = lambda row: cells(group.table_3[row][0].config)
-    names = {row: rows.label(row, first(row), group.base) for row in one}
+    names = {row: paper.label(row, first(row), group.base) for row in one}
     title = metric.title[0].upper() + metric.title[1:]
     text = f"{title} of each row of Table 3 minus base's, ours and the paper's"
     draw = functools.partial(_draw_rows, metric, names, one, printed)

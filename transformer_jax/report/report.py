@@ -11,7 +11,7 @@ from tqdm import tqdm
 from transformer_jax.config import cells
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import flops
-from transformer_jax.report import comparison, figures, listing, paper, results, rows
+from transformer_jax.report import comparison, figures, listing, paper, results
 from transformer_jax.report.comparison import DAGGER, Differences, Noise, margin, noise
 from transformer_jax.report.page import (
   Block,
@@ -172,7 +172,7 @@ def title_of(group: Group) -> str:
   if not group.table_3:
     return group.corpus
   test_set = next(iter(group.table_3.values()))[0].test_set
-  if test_set == paper.TEST_SETS['dev'] and group.base == rows.BASE:
+  if test_set == paper.TEST_SETS['dev'] and group.base == paper.BASE:
     return f'Table 3 on {group.corpus}'
   return f'Table 3 in miniature on {group.corpus}, scored on {test_set}'
 
@@ -185,8 +185,8 @@ def about(group: Group) -> str:
   text += f'Trained on: {_each(group, lambda run: run.result.training_device)}. '
   text += f'Decoded in: {_each(group, lambda run: run.result.decode_dtype)}. '
   other = ['corpus'] if run.data['reader'] != 'wmt14' else []
-  if sizes := {k: v for k, v in group.base.items() if v != rows.BASE[k]}:
-    other.append(f'base model (here {rows.texts(sizes)})')
+  if sizes := {k: v for k, v in group.base.items() if v != paper.BASE[k]}:
+    other.append(f'base model (here {paper.cells_text(sizes)})')
   if other:
     text += f"Not the paper's {', nor its '.join(other)}: "
     text += 'its columns can be compared in their directions alone. '
@@ -242,8 +242,8 @@ def table_3(group: Group) -> list[str]:
   others = [one for one in shown_metrics(group.members) if one not in JUDGED]
   scores, lines = columns(runs, [*JUDGED, *others]), []
   for row, seeds, *own in zip(group.rows, runs, *scores, strict=True):
-    printed, ours = rows.TABLE_3.get(row), cells(seeds[0].config)
-    names = printed.cells if printed else rows.changed_cells(ours, group.base)
+    printed, ours = paper.TABLE_3.get(row), cells(seeds[0].config)
+    names = printed.cells if printed else paper.changed_cells(ours, group.base)
     both: dict[str, str] = {}
     for n, metric in enumerate(JUDGED):
       value = f'{printed.values[n]:.{metric.decimals}f}' if printed else ''
@@ -252,8 +252,8 @@ def table_3(group: Group) -> list[str]:
     lines.append(
       {
         'row': row,
-        'cells (paper)': rows.texts(printed.cells) if printed else '',
-        'cells': rows.texts({cell: ours[cell] for cell in names}),
+        'cells (paper)': paper.cells_text(printed.cells) if printed else '',
+        'cells': paper.cells_text({cell: ours[cell] for cell in names}),
         'seeds': str(len(seeds)),
         **both,
         **{metric.column: cell for metric, cell in rest},
@@ -263,7 +263,7 @@ def table_3(group: Group) -> list[str]:
         'parameters': f'{seeds[0].result.parameters / 1e6:.2f} M',
       }
     )
-  missing = [row for row in rows.TABLE_3 if row not in group.rows]
+  missing = [row for row in paper.TABLE_3 if row not in group.rows]
   not_run = [paragraph(f'Not run: {", ".join(missing)}.')] if missing else []
   return [heading(3, 'Table 3'), table_of(lines), *not_run]
 
@@ -284,7 +284,7 @@ def rows_minus_base(group: Group, ours: Differences) -> list[str]:
       f'{one.verdict} ({one.power_text})' if one.power_text else one.verdict
       for one in ours[row]
     ]
-    known = row in rows.TABLE_3
+    known = row in paper.TABLE_3
     printed = comparison.paper_texts(row) if known else [''] * len(JUDGED)
     p = ours[row][-1].p
     of_metrics = [*zip(JUDGED, verdicts, ours[row], printed, strict=True)]
@@ -386,7 +386,7 @@ def _facts(
     count = comparison.count_verdicts(comparison.judge(ours))
     names = ', '.join(metric.column for metric in JUDGED)
     yield 'Claims', f'{where}{count} {names} minus base; undecided in brackets.'
-  missing = [row for row in rows.TABLE_3 if row not in group.table_3]
+  missing = [row for row in paper.TABLE_3 if row not in group.table_3]
   if missing and group.table_3:
     yield 'Missing rows', where + ', '.join(missing)
 
@@ -402,7 +402,7 @@ def _on_terminal(
     for one in comparison.judge(ours):
       text = f'{one.claim.text} {one.ours or "Not run."} (paper: {one.papers})'
       lines += _wrap(f'  {one.verdict}', text)
-      for row in filter(ours.get, rows.rows_of(one.claim)):
+      for row in filter(ours.get, paper.rows_of(one.claim)):
         both = zip(JUDGED, ours[row], strict=True)
         chances = [f'{x.power_text} in {m.column}' for m, x in both if x.power_text]
         if chances:

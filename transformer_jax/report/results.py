@@ -10,8 +10,8 @@ from transformer_jax.config import KEYS, Tag, cells, flat, keys_of, target_piece
 from transformer_jax.data.corpus import CARD, NEWSTEST, Corpus, paper_set, set_name
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.report import paper, rows
-from transformer_jax.report.rows import Cells
+from transformer_jax.report import paper
+from transformer_jax.report.paper import Cells
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring import translations
@@ -262,8 +262,8 @@ class Group(NamedTuple):
   @property
   def rows(self) -> list[str]:
     """Returns the rows of Table 3 that ran: the paper's in its order, then others."""
-    others = [row for row in self.table_3 if row not in rows.TABLE_3]
-    return [row for row in rows.TABLE_3 if row in self.table_3] + others
+    others = [row for row in self.table_3 if row not in paper.TABLE_3]
+    return [row for row in paper.TABLE_3 if row in self.table_3] + others
 
 
 def conditions(run: ScoredRun, runs: Sequence[ScoredRun]) -> tuple[str, ...]:
@@ -281,12 +281,12 @@ def wrong_cells(run: ScoredRun, base: Cells) -> str:
 
   A row of one's own is what its runs are.
   """
-  if run.row not in rows.TABLE_3:
+  if run.row not in paper.TABLE_3:
     return ''
-  expected = rows.cells_of_row(run.row, base, run.data['target_language'] == 'fr')
+  expected = paper.cells_of_row(run.row, base, run.data['target_language'] == 'fr')
   here: dict[str, Any] = cells(run.config)
   return ', '.join(
-    f'{cell} is {value}, not {rows.text(expected[cell])}'
+    f'{cell} is {value}, not {paper.cell_text(expected[cell])}'
     for cell, value in here.items()
     if value != expected[cell]
     and (isinstance(value, str) or not math.isclose(value, float(expected[cell])))
@@ -301,9 +301,9 @@ def find_base(members: Sequence[ScoredRun]) -> Cells | None:
   it is the paper's base on WMT14, and None elsewhere.
   """
   runs = [cells(run.config) for run in members if run.row == 'base']
-  known = [run for run in members if run.row in rows.TABLE_3]
+  known = [run for run in members if run.row in paper.TABLE_3]
   fits = lambda base: len({run.row for run in known if not wrong_cells(run, base)})
-  base = max([rows.BASE, *reversed(runs)], key=fits)
+  base = max([paper.BASE, *reversed(runs)], key=fits)
   return base if fits(base) or members[0].data['reader'] == 'wmt14' else None
 
 
@@ -352,13 +352,15 @@ def _group(base: Cells, members: Sequence[ScoredRun]) -> Group:
     reasons = '; '.join(unmet_conditions(best, number))
     others = table.get(row, [])
     same_seed = [run.name for run in others if run.seed == best.seed]
-    changed = rows.changed_cells(cells(best.config), base)
+    changed = paper.changed_cells(cells(best.config), base)
     if reasons:
       pass
-    elif row not in rows.TABLE_3 and not changed:
+    elif row not in paper.TABLE_3 and not changed:
       reasons = "it is none of the paper's rows, and its cells are those of base"
     elif others and cells(others[0].config) != cells(best.config):
-      reasons = f'its cells are not those of {others[0].name}: {rows.texts(changed)}'
+      reasons = (
+        f'its cells are not those of {others[0].name}: {paper.cells_text(changed)}'
+      )
     elif same_seed:
       reasons = f'seed {best.seed} is in the table already, from {same_seed[0]}'
     if reasons:
