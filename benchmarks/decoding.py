@@ -18,6 +18,7 @@ from benchmarks.training import random_words
 from transformer_jax.data.vocabulary import EOS, Vocabularies
 from transformer_jax.decoding import translate
 from transformer_jax.machine import platform
+from transformer_jax.machine.devices import padded_length
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 from transformer_jax.tasks import output_of
@@ -112,7 +113,7 @@ def decode_tokens(rows: int, length: int, longest: int) -> int:
 
   `longest` is the most that the model takes.
   """
-  return rows * translate.source_length(length, longest)
+  return rows * padded_length(length, longest)
 
 
 def from_text(
@@ -131,7 +132,7 @@ def from_text(
     order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
     while order:
       most = len(ids[order[0]])
-      rows = max(1, tokens // translate.source_length(most, longest))
+      rows = max(1, tokens // padded_length(most, longest))
       chosen, order = order[:rows], order[rows:]
       batch = rival.translate([ids[i] for i in chosen], beam, most)
       for i, translation in zip(chosen, batch, strict=True):

@@ -157,9 +157,9 @@ def test_translations_are_equal(beam: int):
   (graph, params), config = model(2), config_of(2)
   config.update({'beam': beam, 'extra_length': 0})
   source, _ = batch(1, rows=20)
-  search = jax.jit(search_of(config, graph, LENGTH, 1))
+  search = jax.jit(search_of(config, graph, 1))
   weights = search_weights(jax.tree.map(jnp.asarray, params), jnp.float32)
-  tokens = np.array(search(weights, source, np.zeros(len(source), np.int32)).tokens)
+  tokens = np.array(search(weights, source).tokens)
   ours = [[int(token) for token in row if token] for row in tokens[:, 0]]  # no PAD
   expected = one_file.beam_search(renamed(params), source, beam, config.alpha, 0)
   assert ours == expected

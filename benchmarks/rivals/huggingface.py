@@ -16,6 +16,7 @@ import transformers
 
 from transformer_jax.data import batches
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK
+from transformer_jax.machine.devices import pad_ids
 from transformer_jax.machine.errors import UserError
 
 LONGEST = 1024  # positions of its table
@@ -159,7 +160,7 @@ class Decoding:
   def translate(
     self, sources: Sequence[Sequence[int]], beam: int, length: int
   ) -> list[list[int]]:
-    padded = batches.pad_ids(sources, len(sources), max(map(len, sources)))
+    padded = pad_ids(sources, len(sources), max(map(len, sources)))
     ids = torch.from_numpy(padded.astype(np.int64)).to(self._model.device)
     with torch.inference_mode(), warnings.catch_warnings():
       warnings.simplefilter('ignore')  # deprecations within transformers

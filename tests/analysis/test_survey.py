@@ -11,11 +11,11 @@ import pytest
 from toy import untrained
 from toy.corpus import write_tokens
 from transformer_jax.analysis import survey
-from transformer_jax.analysis.maps import KINDS
+from transformer_jax.analysis.maps import KINDS, Pair, Weights
 from transformer_jax.data import batches
 from transformer_jax.data.batches import Sentences
 from transformer_jax.data.vocabulary import EOS
-from transformer_jax.decoding.loaded_run import LoadedRun, Pair
+from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.runs.run import Run
 from transformer_jax.tasks import TRANSLATION
 from transformer_jax.training.perplexity import Perplexity
@@ -45,8 +45,8 @@ class KnownHeads:
     self.source = SimpleNamespace(pieces=without(15))
     self.target = SimpleNamespace(pieces=without(5))
 
-  def weights(self, sample: list[Pair]) -> Iterator[tuple[np.ndarray, ...]]:
-    for source, target in sample:
+  def weights(self, sample: list[Pair]) -> Iterator[tuple[int, Weights]]:
+    for number, (source, target) in enumerate(sample):
       S, T = len(source), len(target)
       encoder, decoder, cross = (
         np.zeros((1, 4, *shape)) for shape in ((S, S), (T, T), (T, S))
@@ -59,7 +59,7 @@ class KnownHeads:
         cross[0, :2, t, S - 2 - t if t < T - 1 else S - 1] = 1
         decoder[0, 3, t, : t + 1] = 1 / (t + 1)
       encoder[0, 3], cross[0, 3] = 1 / S, 1 / S
-      yield encoder, decoder, cross
+      yield number, (encoder, decoder, cross)
 
 
 def split_of(folder: pathlib.Path, sample: list[Pair]) -> tuple[Sentences, Sentences]:

@@ -14,9 +14,9 @@ from toy import checkpoints, forms, untrained
 from toy.runs import state_shapes
 from transformer_jax.data import vocabulary
 from transformer_jax.data.corpus import Corpus
-from transformer_jax.decoding import translate
 from transformer_jax.decoding.evaluate import evaluate_run
 from transformer_jax.decoding.loaded_run import LoadedRun
+from transformer_jax.machine import devices
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import build
@@ -103,7 +103,7 @@ ODD = ['', 'the dog ( likes ) a cat', 'the ' * 60, 'w', 'x\u2028y', '\u2581']
 @pytest.mark.filterwarnings('ignore::UserWarning')  # of unknown and cut text
 def test_every_line_gets_a_tree_of_its_words(run: Run, monkeypatch):
   """Brackets, too many words, a word that SentencePiece takes for a space."""
-  monkeypatch.setattr(translate, 'SOURCE_LENGTHS', (16, 32))
+  monkeypatch.setattr(devices, 'LENGTHS', (16,))
   monkeypatch.setattr(build, 'LONGEST', 32)
   model = transformer_jax.load(run.workdir)
   best = [hypothesis for (hypothesis,) in model.hypotheses(ODD, nbest=1)]

@@ -84,8 +84,7 @@ def write_tokens(path: pathlib.Path, sentences: Sequence[Sequence[int]]) -> None
 def decoded(folder: pathlib.Path, name: str) -> list[str]:
   words = vocabulary.Vocabulary(folder / 'vocabulary.model')
   side = batches.Sentences(folder / name)
-  rows = [side.tokens[a:b] for a, b in zip(side.offsets, side.ends, strict=False)]
-  return words.decode(rows)
+  return words.decode([side[row] for row in range(len(side))])
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ import numpy as np
 from flax import nnx
 
 from transformer_jax.data.vocabulary import BOS, EOS, SPACE, Vocabulary
-from transformer_jax.decoding.loaded_run import LoadedRun, Pair
-from transformer_jax.machine.devices import map_rows
+from transformer_jax.decoding.loaded_run import LoadedRun
+from transformer_jax.machine.devices import map_rows, map_sentences
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 
@@ -21,6 +21,9 @@ KINDS = {
   'cross': 'encoder-decoder',
 }
 LONGEST = 128  # pieces of a sentence that a picture shows, EOS counted
+POSITIONS = 2048  # of a batch: its weights take much memory
+
+Pair = tuple[list[int], list[int]]  # ids of source and target, each with its EOS
 SPECIAL_NAMES = {EOS: '</s>', BOS: '<s>'}
 
 # Weights [N, H, T, S] of encoder [S, S], decoder [T, T] and cross-attention [T, S].
@@ -79,7 +82,7 @@ class RunAttention:
   def __init__(self, run: LoadedRun):
     self.run = run
     self.source, self.target = map(Words, run.vocabularies)
-    # [N, B, ...] as [B, N, ...]: axis 0 is what over_pairs() splits.
+    # [N, B, ...] as [B, N, ...]: axis 0 is that of sentences.
     attention = lambda params, source, target: jax.tree.map(
       lambda x: x.swapaxes(0, 1),
       nnx.merge(run.graph, params).attention_weights(source, target),
@@ -91,12 +94,24 @@ class RunAttention:
     """Returns the most pieces of a sentence that can be shown, EOS counted."""
     return min(LONGEST, build.longest_text(self.run.config))
 
-  def weights(self, pairs: Sequence[Pair]) -> Iterator[Weights]:
-    """Yields the weights of each pair of ids, by teacher forcing, in order."""
-    padded = self.run.over_pairs(self._attention, pairs)
-    for (source, target), (encoder, decoder, cross) in zip(pairs, padded, strict=True):
-      S, T = len(source), len(target)
-      yield encoder[:, :, :S, :S], decoder[:, :, :T, :T], cross[:, :, :T, :S]
+  def weights(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Weights]]:
+    """Yields the number of each pair, the longest first, and its weights.
+
+    Pairs are ids, and weights those of teacher forcing.
+    """
+    batches = map_sentences(
+      self._attention,
+      self.run.device_params,
+      [*zip(*pairs, strict=True)],
+      positions=POSITIONS,
+      longest=build.longest_text(self.run.config),
+    )
+    for numbers, batch in batches:
+      for row, number in enumerate(numbers):
+        S, T = map(len, pairs[number])
+        encoder, decoder, cross = (of_kind[row] for of_kind in batch)
+        weights = encoder[:, :, :S, :S], decoder[:, :, :T, :T], cross[:, :, :T, :S]
+        yield number, weights
 
   def maps(
     self, sentences: Sequence[str], translations: Sequence[str | None], merge: bool
@@ -112,8 +127,8 @@ class RunAttention:
         numbers it.
     """
     pairs = self._pairs(sentences, translations)
-    weights = zip(pairs, self.weights(pairs), strict=True)
-    return [self.to_maps(pair, of_pair, merge) for pair, of_pair in weights]
+    weights = dict(self.weights(pairs))
+    return [self.to_maps(pair, weights[i], merge) for i, pair in enumerate(pairs)]
 
   def _pairs(
     self, sentences: Sequence[str], translations: Sequence[str | None]

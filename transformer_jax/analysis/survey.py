@@ -7,10 +7,10 @@ import numpy as np
 from jaxtyping import PyTree
 from tqdm import tqdm
 
-from transformer_jax.analysis.maps import KINDS, RunAttention, is_punctuation
+from transformer_jax.analysis.maps import KINDS, Pair, RunAttention, is_punctuation
 from transformer_jax.data import batches
 from transformer_jax.data.vocabulary import EOS
-from transformer_jax.decoding.loaded_run import LoadedRun, Pair
+from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.machine.errors import UserError
 from transformer_jax.report import page
 from transformer_jax.training.perplexity import Perplexity
@@ -37,9 +37,8 @@ def sample_pairs(split: Split, count: int, longest: int) -> list[Pair]:
   """
   short = np.maximum(*(text.lengths for text in split)) <= longest
   chosen = np.random.default_rng(0).permutation(np.flatnonzero(short))[:count]
-  read = lambda text, i: [*text.tokens[text.offsets[i] : text.ends[i]].tolist(), EOS]
   source, target = split
-  return [(read(source, i), read(target, i)) for i in sorted(chosen)]
+  return [(source[i], target[i]) for i in sorted(chosen)]
 
 
 def survey(attention: RunAttention, pairs: Sequence[Pair]) -> Survey:
@@ -65,9 +64,9 @@ def survey(attention: RunAttention, pairs: Sequence[Pair]) -> Survey:
   )
   punctuation = {'encoder': source, 'decoder': target, 'cross': source}
   sums: dict[str, dict[str, list[Any]]] = {kind: {} for kind in KINDS}
-  for pair, weights in zip(pairs, attention.weights(pairs), strict=True):
+  for number, weights in attention.weights(pairs):
     for kind, of_kind in zip(KINDS, weights, strict=True):
-      measured = _measure(kind, of_kind, pair, punctuation[kind])
+      measured = _measure(kind, of_kind, pairs[number], punctuation[kind])
       for name, numbers in measured.items():
         before = sums[kind].setdefault(name, [0.0, 0.0, 0])
         sums[kind][name] = [a + b for a, b in zip(before, numbers, strict=True)]

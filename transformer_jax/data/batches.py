@@ -10,11 +10,10 @@ holds 8 bytes a pair; the sentences stay in memory-mapped files.
 """
 
 import contextlib
-import copy
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import ml_collections
@@ -63,7 +62,6 @@ class Sentences:
   Attributes:
     tokens: [tokens] uint16, of all sentences.
     offsets: [sentences + 1] int64, the start of each sentence and the end of the last.
-    ends: [sentences] int64, the end of each sentence.
 
   Raises:
     UserError: the two files contradict each other.
@@ -72,7 +70,6 @@ class Sentences:
   def __init__(self, path: pathlib.Path):
     self.tokens = _mapped(f'{path}.tokens', TOKENS)
     self.offsets = _mapped(f'{path}.offsets', OFFSETS)
-    self.ends = self.offsets[1:]
     ends = [*self.offsets[:1], *self.offsets[-1:]]
     if ends != [0, len(self.tokens)] or (np.diff(self.offsets) < 0).any():
       raise UserError(
@@ -86,13 +83,12 @@ class Sentences:
   @property
   def lengths(self) -> np.ndarray:
     """The number of tokens of each sentence with its EOS: [sentences] int32."""
-    return (self.ends - self.offsets[:-1] + 1).astype(np.int32)
+    return (np.diff(self.offsets) + 1).astype(np.int32)
 
-  def cut(self, longest: int) -> 'Sentences':
-    """Returns the same sentences, each cut to `longest` tokens with its EOS."""
-    cut = copy.copy(self)
-    cut.ends = np.minimum(self.ends, self.offsets[:-1] + longest - 1)
-    return cut
+  def __getitem__(self, row: int) -> list[int]:
+    """Returns the ids of a sentence, with EOS."""
+    start, end = self.offsets[row : row + 2]
+    return [*self.tokens[start:end].tolist(), EOS]
 
   def pad(self, rows: np.ndarray, length: int) -> np.ndarray:
     """Returns sentences with EOS, padded: [len(rows), length] int32.
@@ -102,7 +98,7 @@ class Sentences:
     """
     position = np.arange(length)
     starts = self.offsets[rows]
-    counts = self.ends[rows] - starts  # none for row -1, which starts at the end
+    counts = self.offsets[rows + 1] - starts  # of row -1, 0 or less
     tokens = np.zeros((len(rows), length), TOKENS)
     if len(self.tokens):
       # Each row reads on into the next sentence, which is faster than selecting the
@@ -120,17 +116,6 @@ def _mapped(path: str, dtype: np.dtype) -> np.ndarray:
   if not count:  # an empty file cannot be mapped
     return np.zeros(0, dtype)
   return np.asarray(np.memmap(path, dtype, 'r', shape=(count,)))
-
-
-def pad_ids(sentences: Sequence[Sequence[int]], rows: int, length: int) -> np.ndarray:
-  """Returns ids of sentences, padded with PAD: [rows, length] int32.
-
-  Rows beyond the sentences are empty.
-  """
-  block = np.full((rows, length), PAD, np.int32)
-  for row, ids in zip(block, sentences, strict=False):
-    row[: len(ids)] = ids
-  return block
 
 
 class Split(NamedTuple):
@@ -232,8 +217,6 @@ class Batches:
     tokens: the tokens of a batch, approximately, in the language that has more.
     slices: the number of equal parts of a batch.
     max_shapes: the most different shapes.
-    padded: whether `tokens` counts padding too. A batch then has about this many
-      positions a language, whatever the lengths of its pairs.
 
   Attributes:
     shapes: of the slices of its batches.
@@ -254,7 +237,6 @@ class Batches:
     slices: int,
     max_shapes: int,
     seed: int,
-    padded: bool = False,
   ):
     if len(source) != len(target) or not len(source):
       raise UserError(
@@ -272,10 +254,10 @@ class Batches:
     # All pairs, class by class, and where each class ends.
     self._pairs = np.argsort(class_of, kind='stable').astype(np.uint32)
     self._ends = np.cumsum(np.bincount(class_of, minlength=len(bounds)))
-    self._cut(lengths.take(self._pairs, 1), tokens, padded)
+    self._cut(lengths.take(self._pairs, 1), tokens)
     self._latest: tuple[Any, Any] = None, None  # the epoch of the last batch, its order
 
-  def _cut(self, lengths: np.ndarray, tokens: int, padded: bool) -> None:
+  def _cut(self, lengths: np.ndarray, tokens: int) -> None:
     """Cuts an epoch's order into batches: chooses the shape and start of each.
 
     Args:
@@ -285,8 +267,7 @@ class Batches:
     starts, start, positions = [], 0, 0
     for first, end in zip([0, *self._ends], self._ends, strict=False):
       members = lengths[:, first:end]
-      pair_tokens = members.max() if padded else members.mean(1).max()
-      usual = tokens / pair_tokens / self.slices
+      usual = tokens / members.mean(1).max() / self.slices
       # Shorter classes count too: their pairs fill this one's last batch.
       longest = map(int, lengths[:, first:].max(1))
       shape = Shape(_rows(usual, (end - start) / self.slices), *longest)

@@ -2,7 +2,7 @@
 
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,22 +12,20 @@ from flax import nnx
 from jaxtyping import PyTree
 
 from transformer_jax import config as configs
-from transformer_jax.data import batches, text
+from transformer_jax.data import text
 from transformer_jax.data.vocabulary import EOS, Vocabularies
 from transformer_jax.decoding.translate import Hypothesis, Translator
 from transformer_jax.machine import platform
-from transformer_jax.machine.devices import map_rows, replicate_read_only, round_up
+from transformer_jax.machine.devices import (
+  map_rows,
+  map_sentences,
+  replicate_read_only,
+)
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 from transformer_jax.runs.run import Run, chosen_steps
 from transformer_jax.scoring.output import Output
 from transformer_jax.training import checkpoint
-
-Pair = tuple[list[int], list[int]]  # ids of source and target, each with its EOS
-
-# A batch has BATCH_PAIRS pairs, padded to a multiple of LENGTH_STEP tokens, but not
-# beyond what the model takes: each shape has a program, and compiling takes time.
-BATCH_PAIRS, LENGTH_STEP = 16, 16
 
 
 class TargetScore(NamedTuple):
@@ -163,19 +161,26 @@ class LoadedRun:
     """
     check_strings(sources, targets)
     ids = self.source_ids(sources), self.target_ids(targets)
-    pairs = [*zip(*ids, strict=True)]
     longest = build.longest_text(self.config)
-    for number, pair in enumerate(pairs, 1):
+    for number, pair in enumerate(zip(*ids, strict=True), 1):
       if max(map(len, pair)) > longest:
         raise UserError(f'pair {number} has a text of over {longest} pieces: split it')
-    order = sorted(range(len(pairs)), key=lambda i: -max(map(len, pairs[i])))
-    rows = self.over_pairs(self._log_probabilities, [pairs[i] for i in order])
+    log_probabilities = {}
+    batches = map_sentences(
+      self._log_probabilities,
+      self.device_params,
+      ids,
+      positions=self.config.decode_tokens,
+      longest=longest,
+    )
+    for numbers, rows in batches:
+      for number, row in zip(numbers, rows, strict=False):  # then rows of padding
+        log_probabilities[number] = row[: len(ids[1][number])]
     names = self.vocabularies.target.pieces()
-    scores = {
-      i: TargetScore([names[id] for id in pairs[i][1]], row[: len(pairs[i][1])])
-      for i, row in zip(order, rows, strict=True)
-    }
-    return [scores[i] for i in range(len(pairs))]
+    return [
+      TargetScore([names[i] for i in target], log_probabilities[number])
+      for number, target in enumerate(ids[1])
+    ]
 
   @functools.cached_property
   def _log_probabilities(self) -> Callable[..., Any]:
@@ -200,28 +205,6 @@ class LoadedRun:
 
   def _lines(self, sentences: Sequence[str]) -> list[str]:
     return [text.input_line(line, self.config.data) for line in sentences]
-
-  def over_pairs(
-    self, function: Callable[..., Any], pairs: Sequence[Pair]
-  ) -> Iterator[Any]:
-    """Yields what `function` makes of each pair, in order.
-
-    Pairs that follow each other share a batch, so sort them by length.
-
-    Args:
-      function: from devices.map_rows(). It takes parameters and padded ids of sources
-        and targets, [B, S] and [B, T], and returns arrays whose axis 0 is B.
-    """
-    longest = build.longest_text(self.config)
-    for start in range(0, len(pairs), BATCH_PAIRS):
-      batch = pairs[start : start + BATCH_PAIRS]
-      padded = []
-      for ids in zip(*batch, strict=True):
-        length = min(-(-max(map(len, ids)) // LENGTH_STEP) * LENGTH_STEP, longest)
-        padded.append(batches.pad_ids(ids, round_up(len(ids)), length))
-      results = function(self.device_params, *padded)()
-      for row in range(len(batch)):
-        yield jax.tree.map(lambda array, row=row: array[row], results)
 
 
 def check_strings(sources: Sequence[str], targets: Sequence[str]) -> None:

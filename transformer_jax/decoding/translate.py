@@ -15,33 +15,23 @@ import numpy as np
 from flax import nnx
 from jaxtyping import PyTree
 
-from transformer_jax.data import batches, text
+from transformer_jax.data import text
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabularies
 from transformer_jax.decoding.beam_search import Cache, Hypotheses, Memory, Search
 from transformer_jax.machine import platform
 from transformer_jax.machine.devices import (
-  decode_tokens,
   map_rows,
+  map_sentences,
   replicate_read_only,
-  round_up,
 )
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 from transformer_jax.model.transformer import SearchWeights, search_weights
-from transformer_jax.scoring.output import Output
+from transformer_jax.scoring.output import Mask, Output
 
 # So many lines are translated and then written. An interruption loses no more of them.
 LINES_AT_ONCE = 10_000
 PAUSE = 0.1  # seconds; after such a pause on stdin the lines so far are translated
-
-# Lengths in tokens, with EOS, that sources are padded to. A search is compiled for
-# each. A longer source is cut.
-SOURCE_LENGTHS = (16, 32, 64, 128, 256, build.LONGEST)
-
-
-def source_length(needed: int, longest: int) -> int:
-  """Returns the length that a batch is padded to, `longest` at most."""
-  return min(n for n in (*SOURCE_LENGTHS, longest) if n >= needed)
 
 
 class Hypothesis(NamedTuple):
@@ -56,8 +46,7 @@ class Hypothesis(NamedTuple):
 class Translator:
   """Translates sentences by beam search.
 
-  It sorts sentences by length, makes batches of few shapes, and returns translations in
-  the sentences' order. A line without words is not searched; its translation is ''.
+  A line without words is not searched; its translation is ''.
 
   Attributes:
     dtype: the dtype of matrix products.
@@ -89,13 +78,12 @@ class Translator:
     self.replace_params(params)
     self._longest = build.longest_text(config)
     self._output, self._mask = output, None
-    self._constraint = output.constraint if config.constrained else None
-    if self._constraint:
-      self._mask = self._constraint.mask(vocabularies.target.pieces())
+    if config.constrained and output.constraint:
+      self._mask = output.constraint(vocabularies)
     self._unknown = {*np.flatnonzero(vocabularies.source.is_unknown).tolist()}
     self._nats = nats
     self.unknown_sources = self.cut_sources = self.cut_outputs = self.improbable = 0
-    self._searches: dict[tuple[int, int], Callable[..., Callable[[], Hypotheses]]] = {}
+    self._searches: dict[int, Callable[..., Callable[[], Hypotheses]]] = {}
 
   def replace_params(self, params: PyTree) -> None:
     """Replaces the parameters; nothing is compiled again."""
@@ -116,36 +104,22 @@ class Translator:
     lines = [*map(self._output.source(vocabulary), sentences)]
     ids = [self._ids(line) for line in vocabulary.encode(lines)]
     results = [[self._finish(s, '', 0.0, [])] for s in sentences]
-    order = [i for i in sorted(range(len(ids)), key=lambda i: -len(ids[i])) if ids[i]]
-    running: list[tuple[Sequence[int], Callable[[], Hypotheses]]] = []
-    for length, rows, batch in progress(list(self._batches(ids, order))):
-      source = batches.pad_ids([ids[i] for i in batch], rows, length)
-      sizes = np.zeros(rows, np.int32)
-      if self._constraint:
-        sizes[: len(batch)] = [self._constraint.size(sentences[i]) for i in batch]
-      wait = self._search(length, nbest)(self._weights, source, sizes)
-      running.append((batch, wait))
-      if len(running) > 1:  # decode a batch to text while the devices search the next
-        self._collect(*running.pop(0), sentences, results)
-    for batch, wait in running:
-      self._collect(batch, wait, sentences, results)
+    batches = map_sentences(
+      self._search(nbest),
+      self._weights,
+      [ids],
+      positions=self._config.decode_tokens,
+      longest=self._longest,
+      progress=progress,
+    )
+    for numbers, found in batches:
+      self.cut_outputs += int((~found.finished[: len(numbers), 0]).sum())
+      for row, number in enumerate(numbers):
+        tokens, scores = found.tokens[row], found.scores[row]
+        results[number] = self._hypotheses(sentences[number], tokens, scores)
+        limit = self._nats * (tokens[0] != PAD).sum()
+        self.improbable += bool(-found.log_probs[row, 0] > limit)
     return results
-
-  def _collect(
-    self,
-    batch: Sequence[int],
-    wait: Callable[[], Hypotheses],
-    sentences: Sequence[str],
-    results: list[list[Hypothesis]],
-  ) -> None:
-    """Waits for a batch's search, and writes its hypotheses into `results`."""
-    arrays = wait()
-    self.cut_outputs += int((~arrays.finished[: len(batch), 0]).sum())
-    for row, i in enumerate(batch):
-      tokens, scores = (np.asarray(x[row]) for x in (arrays.tokens, arrays.scores))
-      results[i] = self._hypotheses(sentences[i], tokens, scores)
-      limit = self._nats * (tokens[0] != PAD).sum()
-      self.improbable += bool(-arrays.log_probs[row, 0] > limit)
 
   def warnings(self) -> Iterable[str]:
     """Yields messages that count the lines so far that were unknown text or cut."""
@@ -170,27 +144,11 @@ class Translator:
       ids = ids[: self._longest - 1]
     return [*ids, EOS] if ids else []
 
-  def _batches(
-    self, ids: list[list[int]], order: list[int]
-  ) -> Iterator[tuple[int, int, list[int]]]:
-    """Yields each batch's source length, number of rows, and sentences' indices."""
-    start, previous_length = 0, None
-    while start < len(order):
-      needed = len(ids[order[start]])
-      length = source_length(needed, self._longest)
-      rows = round_up(max(1, decode_tokens(self._config.decode_tokens) // length))
-      # Otherwise the program for full batches is compiled already.
-      if length != previous_length:
-        count = len(order) - start
-        rows = min(rows, round_up(1 << (count - 1).bit_length()))
-      yield length, rows, order[start : start + rows]
-      start, previous_length = start + rows, length
-
-  def _search(self, length: int, nbest: int) -> Callable[..., Callable[[], Hypotheses]]:
-    if (length, nbest) not in self._searches:
-      search = search_of(self._config, self._graph, length, nbest, self._mask)
-      self._searches[length, nbest] = map_rows(search)
-    return self._searches[length, nbest]
+  def _search(self, nbest: int) -> Callable[..., Callable[[], Hypotheses]]:
+    if nbest not in self._searches:
+      search = search_of(self._config, self._graph, nbest, self._mask)
+      self._searches[nbest] = map_rows(search)
+    return self._searches[nbest]
 
   def _hypotheses(
     self, sentence: str, tokens: np.ndarray, scores: np.ndarray
@@ -216,28 +174,26 @@ class Translator:
 def search_of(
   config: ml_collections.ConfigDict,
   graph: nnx.GraphDef[Any],
-  length: int,
   nbest: int,
-  mask: Callable[..., jax.Array] | None = None,
-) -> Callable[[SearchWeights, jax.Array, jax.Array], Hypotheses]:
-  """Returns the search as a function of weights, sources [B, length] and sizes [B].
+  mask: Mask | None = None,
+) -> Callable[[SearchWeights, jax.Array], Hypotheses]:
+  """Returns the search as a function of weights and padded sources [B, S].
 
   Args:
     graph: from build.architecture(), with the dtype of the search's products.
-    length: tokens that sources are padded to.
-    mask: an Output.constraint's (scoring/output.py has its arguments), which reads the
-      sizes. None: outputs are free, and the sizes are not read.
+    mask: what Output.constraint returns. None: outputs are free.
   """
   beam, alpha, extra = (config[key] for key in ('beam', 'alpha', 'extra_length'))
-  limit = length + extra
-  if config.model.positions == 'learned':
-    limit = min(limit, config.model.max_positions)
-  # A step attends to the whole cache, and few translations are longer than the padded
-  # source. So the cache starts small.
-  lengths = sorted({min(size, limit) for size in (length // 2, length, limit)})
 
-  def search(weights: SearchWeights, source: jax.Array, sizes: jax.Array) -> Hypotheses:
+  def search(weights: SearchWeights, source: jax.Array) -> Hypotheses:
     model = nnx.merge(graph, weights.params)
+    length = source.shape[1]
+    limit = length + extra
+    if config.model.positions == 'learned':
+      limit = min(limit, config.model.max_positions)
+    # A step attends to the whole cache, and few translations are longer than the padded
+    # source. So the cache starts small.
+    lengths = sorted({min(size, limit) for size in (length // 2, length, limit)})
 
     def step(
       tokens: jax.Array, position: jax.Array, cache: Cache, memory: Memory
@@ -258,7 +214,7 @@ def search_of(
       mask=mask and (lambda s: mask(s.live, s.position, s.memory[1], s.limits)),
     )
     cache = model.empty_cache(len(source), beam, lengths[0])
-    memory = model.precompute_cross_attention(source), sizes
+    memory = model.precompute_cross_attention(source), source
     limits = (source_lengths + extra) * (source_lengths > 0)
     return beam_search(cache, memory, limits)
 

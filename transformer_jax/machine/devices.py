@@ -7,7 +7,7 @@ device axis. With several hosts, each reads the slices of its own devices (hosts
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -20,6 +20,9 @@ from transformer_jax.machine.errors import UserError
 
 AXIS = 'devices'
 RESERVED_FRACTION = 0.1  # of a device's memory, for other arrays than a program's
+# Lengths in tokens, with EOS, that map_sentences() pads to: each has a program, and
+# compiling takes time. Beyond them it pads to the longest that the model takes.
+LENGTHS = (16, 32, 64, 128, 256)
 
 
 def round_up(rows: int) -> int:
@@ -150,6 +153,70 @@ def map_rows(function: Callable[..., PyTree]) -> Callable[..., Callable[[], PyTr
     return lambda: jax.device_get(result)
 
   return call
+
+
+def padded_length(needed: int, longest: int) -> int:
+  """Returns the length that a batch is padded to, `longest` at most."""
+  return min(n for n in (*LENGTHS, longest) if n >= needed)
+
+
+def pad_ids(sentences: Sequence[Sequence[int]], rows: int, length: int) -> np.ndarray:
+  """Returns ids of sentences, followed by 0, which is PAD: [rows, length] int32.
+
+  Rows beyond the sentences are empty.
+  """
+  block = np.zeros((rows, length), np.int32)
+  for row, ids in zip(block, sentences, strict=False):
+    row[: len(ids)] = ids
+  return block
+
+
+def map_sentences(
+  function: Callable[..., Callable[[], PyTree]],
+  params: PyTree,
+  texts: Sequence[Sequence[Sequence[int]]],
+  *,
+  positions: int,
+  longest: int,
+  progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+) -> Iterator[tuple[list[int], PyTree]]:
+  """Yields what a function of map_rows() returns for all sentences, batch by batch.
+
+  A batch has sentences of similar length, the longest come first. The numbers of its
+  sentences are yielded with its result. While the devices compute a batch, the caller
+  works on the one before.
+
+  Args:
+    function: takes `params` and the padded ids of each text, [B, length] int32. Rows
+      beyond a batch's sentences are PAD.
+    texts: the ids of all sentences, EOS included; or those of all sources, and of their
+      targets. A sentence without any ids is left out.
+    positions: config.decode_tokens, the positions of a batch.
+    longest: the most tokens of a sentence.
+    progress: wraps the iterable of batches, as tqdm does.
+  """
+  positions = decode_tokens(positions)
+  lengths = [max(map(len, ids)) for ids in zip(*texts, strict=True)]
+  order = [n for n in range(len(lengths)) if lengths[n]]
+  order.sort(key=lambda n: -lengths[n])
+  batches, previous_length = [], None
+  while order:
+    length = padded_length(lengths[order[0]], longest)
+    rows = round_up(max(1, positions // length))
+    # Otherwise the program for full batches is compiled already.
+    if length != previous_length:
+      rows = min(rows, round_up(1 << (len(order) - 1).bit_length()))
+    batches.append((length, rows, order[:rows]))
+    order, previous_length = order[rows:], length
+  running: list[tuple[list[int], Callable[[], PyTree]]] = []
+  for length, rows, numbers in progress(batches):
+    padded = [pad_ids([ids[n] for n in numbers], rows, length) for ids in texts]
+    running.append((numbers, function(params, *padded)))
+    if len(running) > 1:  # no more, since they fill the devices' memory
+      numbers, wait = running.pop(0)
+      yield numbers, wait()
+  for numbers, wait in running:
+    yield numbers, wait()
 
 
 class Devices:

@@ -9,7 +9,14 @@ import msgspec
 import numpy as np
 from ml_collections import ConfigDict
 
-from transformer_jax.data.vocabulary import EOS, SPACE, SPECIAL, Vocabulary
+from transformer_jax.data.vocabulary import (
+  EOS,
+  SPACE,
+  SPECIAL,
+  UNK,
+  Vocabularies,
+  Vocabulary,
+)
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import evalb, pcfg, treebanks, trees, words
 from transformer_jax.parsing.evalb import Parsing
@@ -17,7 +24,7 @@ from transformer_jax.parsing.trees import Tree
 from transformer_jax.prepare import lines
 from transformer_jax.prepare.sources import Reader, Sources
 from transformer_jax.scoring.output import (
-  Constraint,
+  Mask,
   Output,
   Scorer,
   Section,
@@ -202,6 +209,24 @@ class TreeMask(NamedTuple):
     return jnp.where(allowed, 0.0, -jnp.inf)
 
 
+def _constraint(vocabularies: Vocabularies) -> Mask:
+  """Returns the mask of trees whose words are those of the source's ids."""
+  source, mask = vocabularies.source, TreeMask.of(vocabularies.target.pieces())
+  # In a vocabulary of whole words, unknown words have the piece UNK.
+  starts_word = [piece.startswith(SPACE) for piece in source.pieces()]
+  starts_word[UNK] = source.tokens is not None
+  counts = np.array(starts_word, np.int32)
+
+  def tree_mask(
+    tokens: 'jax.Array', position: 'jax.Array', ids: 'jax.Array', limits: 'jax.Array'
+  ) -> 'jax.Array':
+    import jax.numpy as jnp
+
+    return mask(tokens, position, jnp.asarray(counts)[ids].sum(-1), limits)
+
+  return tree_mask
+
+
 PARSING = Output(
   name='parsing',
   target=_target,
@@ -217,10 +242,7 @@ PARSING = Output(
       outputs.references, outputs.hypotheses, others
     ),
   ),
-  constraint=Constraint(
-    size=lambda line: len(trees.words(line)),
-    mask=TreeMask.of,  # type: ignore[arg-type]  # mypy calls no NamedTuple callable
-  ),
+  constraint=_constraint,
   section=Section(read_baseline=pcfg.read_baseline, write=_section),
 )
 TREES = Reader(output=PARSING, readers={'trees': _sources}, learners=words.learners)

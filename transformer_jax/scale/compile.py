@@ -89,8 +89,8 @@ def lower_search(
   graph, params = build.architecture(config, device.platform, dtype)
   weights = jax.eval_shape(lambda params: search_weights(params, dtype), params)
   placement = jax.sharding.SingleDeviceSharding(device)
-  search = jax.jit(search_of(config, graph, length, nbest=1), in_shardings=placement)
-  return search.lower(weights, _ids(rows, length), _ids(rows))
+  search = jax.jit(search_of(config, graph, nbest=1), in_shardings=placement)
+  return search.lower(weights, _ids(rows, length))
 
 
 @contextlib.contextmanager

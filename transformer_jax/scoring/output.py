@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from transformer_jax.data.vocabulary import Vocabulary
+from transformer_jax.data.vocabulary import Vocabularies, Vocabulary
 
 
 class SystemOutput(NamedTuple):
@@ -58,23 +58,11 @@ class Section:
   write: Callable[[Sequence[Any], Sequence[Any]], tuple[str, list[Any]]]
 
 
-# Takes tokens [B, K, L], the number of tokens so far, and each sentence's size and
-# limit [B]; returns what to add to the logits of the next token: 0 or -inf [B, K, W].
-# All are arrays of JAX, which is not imported here because that takes long.
+# Takes tokens [B, K, L], the number of tokens so far, the padded ids of the sources
+# [B, S] and the limit of each output [B]; returns what to add to the logits of the next
+# token: 0 or -inf [B, K, W]. All are arrays of JAX, which is not imported here because
+# that takes long.
 Mask = Callable[[Any, Any, Any, Any], Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class Constraint:
-  """A limit on the outputs of a search with `constrained`.
-
-  Attributes:
-    size: takes a line; returns its size, for the mask.
-    mask: takes the texts of the target's pieces; returns the mask of a search.
-  """
-
-  size: Callable[[str], int]
-  mask: Callable[[Sequence[str]], Mask]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +81,8 @@ class Output:
       text that the model reads.
     finish: takes a line and the model's output for it; returns the output as one line,
       and whether it needed no repair.
-    constraint: on a search; None if outputs are free.
+    constraint: takes the vocabularies; returns the mask of a search with `constrained`.
+      None if outputs are free.
     section: of the report; None if results stand in the paper's Tables 2 and 3.
   """
 
@@ -102,5 +91,5 @@ class Output:
   source: Callable[[Vocabulary], Callable[[str], str]]
   finish: Callable[[str, str], tuple[str, bool]]
   scorer: Scorer
-  constraint: Constraint | None
+  constraint: Callable[[Vocabularies], Mask] | None
   section: Section | None

@@ -1,6 +1,5 @@
 """The perplexity of held-out text."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,8 +8,9 @@ import numpy as np
 from flax import nnx
 from jaxtyping import PyTree
 
-from transformer_jax.data import batches
-from transformer_jax.machine.devices import decode_tokens, map_rows, round_up
+from transformer_jax.data.batches import Sentences
+from transformer_jax.data.vocabulary import EOS
+from transformer_jax.machine.devices import map_rows, map_sentences
 from transformer_jax.model import build
 from transformer_jax.training import metrics
 from transformer_jax.training.step import cross_entropy
@@ -30,23 +30,18 @@ class Perplexity:
     self,
     config: ml_collections.ConfigDict,
     graph: nnx.GraphDef[Any],
-    source: batches.Sentences,
-    target: batches.Sentences,
+    source: Sentences,
+    target: Sentences,
   ):
     limit = build.longest_text(config)
     longer = np.maximum(source.lengths, target.lengths)
     self.cut_pairs = int((longer > limit).sum())
     about = 'pairs cut for the perplexity because they were too long'
     self.warnings = [f'{about}: {self.cut_pairs}'] if self.cut_pairs else []
-    self._batches = batches.Batches(
-      source.cut(limit),
-      target.cut(limit),
-      tokens=decode_tokens(config.decode_tokens),
-      slices=round_up(1),
-      max_shapes=4,
-      seed=0,
-      padded=True,
-    )
+    cut = lambda ids: [*ids[:-1][: limit - 1], EOS]
+    rows = range(len(source))
+    self._texts = [[cut(text[row]) for row in rows] for text in (source, target)]
+    self._positions, self._longest = config.decode_tokens, limit
 
     def sums(params: PyTree, source: jax.Array, target: jax.Array) -> jax.Array:
       outputs = nnx.merge(graph, params)(source, target)
@@ -56,15 +51,12 @@ class Perplexity:
 
   def __call__(self, params: PyTree) -> float:
     """Returns exp(nats per target piece), EOS counted."""
-    total, tokens = 0.0, 0
-    started: list[Callable[[], np.ndarray]] = []  # each waits for its batch
-    for step in range(self._batches.steps_per_epoch):
-      batch = self._batches.batch(step)
-      rows = lambda ids: ids.reshape(-1, ids.shape[-1])
-      started.append(self._sums(params, rows(batch.source), rows(batch.target)))
-      tokens += batch.target_tokens
-      # One batch waits behind another, not all: they would fill the devices' memory.
-      if len(started) > 1:
-        total += float(started.pop(0)().sum())
-    total += float(started.pop()().sum())
-    return metrics.perplexity(total / tokens)
+    batches = map_sentences(
+      self._sums,
+      params,
+      self._texts,
+      positions=self._positions,
+      longest=self._longest,
+    )
+    total = sum(float(sums.sum()) for _, sums in batches)
+    return metrics.perplexity(total / sum(map(len, self._texts[1])))
