@@ -28,7 +28,8 @@ A row of your own is an entry in a file of yours, such as configs/my_rows.py:
 
   import functools
   from configs import table3
-  get_config = functools.partial(table3.get_config, own={'A5': {'h': 64, 'd_k': 8}})
+  ROWS = {'A5': {'h': 64, 'd_k': 8}}
+  get_config = functools.partial(table3.get_config, extra_rows=ROWS)
 
 Give scripts.sweep --config=configs/my_rows.py:A5,mini beside --rows=base --mini. The
 report has the row in the table, without a verdict.
@@ -57,14 +58,14 @@ def fill(config: ml_collections.ConfigDict, cells: dict) -> ml_collections.Confi
 
 
 def get_config(
-  arg: str = '', own: Mapping[str, Cells] = MappingProxyType({})
+  arg: str = '', extra_rows: Mapping[str, Cells] = MappingProxyType({})
 ) -> ml_collections.ConfigDict:
   """Returns base for en-de with one row filled in; `arg` is ROW, or ROW,mini.
 
-  `own` are cells of rows of one's own.
+  `extra_rows` has the cells of rows that the paper lacks.
   """
   row, *options = arg.split(',')
-  rows = ROWS | {**own}
+  rows = ROWS | {**extra_rows}
   if row not in rows or options not in ([], ['mini']):
     raise ValueError(
       f'table3.py:{arg}: give table3.py:ROW or ROW,mini; the rows are {", ".join(rows)}'

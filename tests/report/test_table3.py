@@ -167,8 +167,7 @@ def test_power_is_how_often_equal_rows_are_called_so():
 
 
 def test_a_row_of_ones_own_has_no_verdict():
-  own = {'A5': {'h': 64, 'd_k': 8}}
-  config = configs.get_config('A5,mini', own)
+  config = configs.get_config('A5,mini', {'A5': {'h': 64, 'd_k': 8}})
   assert (config.model.h, config.model.d_k, config.model.d_v) == (64, 2, 16)
   with pytest.raises(ValueError, match='A5'):
     configs.get_config('A5,mini')
@@ -176,8 +175,8 @@ def test_a_row_of_ones_own_has_no_verdict():
   runs = [*family(), scored(of_config(config), 'mine'), scored(other, 'other')]
   text = printed(runs)
   # It has no part in the noise of the paper's rows.
-  own = ['', '', '+0.00 ± 0.50', '+0.00 ± 0.99']
-  assert cells(text, 'A5') == ['A5', *own, '', '', '']
+  cells_of_a5 = ['', '', '+0.00 ± 0.50', '+0.00 ± 0.99']
+  assert cells(text, 'A5') == ['A5', *cells_of_a5, '', '', '']
   line = cells(text, 'A5', 1)
   assert line[1:4] == ['', 'h 64, d_k 2', '1'] and line[4] == line[6] == ''
   assert 'other (row A5) is not in Table 3: its cells are not those of mine: ' in text

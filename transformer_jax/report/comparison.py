@@ -159,10 +159,11 @@ def differences(group: Group, compare: Compare) -> Differences:
     signs = expected_signs(row) if row in paper.TABLE_3 else [None] * len(JUDGED)
     ours = []
     for metric, pooled, sign in zip(JUDGED, noises, signs, strict=True):
-      one = _difference(results, base, metric, pooled, sign)
+      difference = _difference(results, base, metric, pooled, sign)
       if row != 'base' and pairs and metric.of_text:
-        one = one._replace(p=compare(metric, *zip(*pairs, strict=True)))
-      ours.append(one)
+        p = compare(metric, *zip(*pairs, strict=True))
+        difference = difference._replace(p=p)
+      ours.append(difference)
     every[row] = tuple(ours)
   return every
 
@@ -207,8 +208,8 @@ def paper_differences(row: str) -> list[float]:
   """Returns the paper's differences from its base in each of JUDGED."""
   both = (paper.TABLE_3[name].values for name in (row, 'base'))
   return [
-    round(own - base, metric.decimals)
-    for metric, own, base in zip(JUDGED, *both, strict=True)
+    round(value - base, metric.decimals)
+    for metric, value, base in zip(JUDGED, *both, strict=True)
   ]
 
 
@@ -270,7 +271,7 @@ def smallest_difference(group: Group) -> str:
 
 # Claims
 
-# In words, of one and of several.
+# As verbs of one claim and of several.
 VERDICTS = {
   'agrees': ('agrees', 'agree'),
   'disagrees': ('disagrees', 'disagree'),
@@ -301,7 +302,7 @@ def judge_claim(claim: paper.Claim, ours: Differences) -> Judgement:
   every = paper.rows_of(claim)
   run = [row for row in every if row in ours]
   of_metrics = zip(*(ours[row] for row in run), strict=True)
-  verdicts = {_together(one.verdict for one in of_metric) for of_metric in of_metrics}
+  verdicts = {_together(x.verdict for x in of_metric) for of_metric in of_metrics}
   if not run:
     verdict = 'not run'
   elif len(run) < len(every):
@@ -310,7 +311,7 @@ def judge_claim(claim: paper.Claim, ours: Differences) -> Judgement:
     verdict = 'disagrees'
   else:
     verdict = 'agrees' if verdicts == {'agrees'} else 'undecided'
-  effects = (f'{row} {", ".join(one.in_claim for one in ours[row])}' for row in run)
+  effects = (f'{row} {", ".join(x.in_claim for x in ours[row])}' for row in run)
   papers = (f'{row} {", ".join(paper_texts(row))}' for row in every)
   return Judgement(claim, verdict, '; '.join(effects), '; '.join(papers))
 
@@ -329,6 +330,6 @@ def _together(verdicts: Iterable[str]) -> str:
 
 def count_verdicts(judged: Sequence[Judgement]) -> str:
   """Returns 'Of 7 claims 3 agree, 1 disagrees, 2 are undecided, 1 was not run.'"""
-  count = Counter(one.verdict for one in judged)
-  said = (f'{count[x]} {VERDICTS[x][count[x] > 1]}' for x in VERDICTS if count[x])
-  return f'Of {len(judged)} claims {", ".join(said)}.'
+  count = Counter(x.verdict for x in judged)
+  counts = (f'{count[x]} {VERDICTS[x][count[x] > 1]}' for x in VERDICTS if count[x])
+  return f'Of {len(judged)} claims {", ".join(counts)}.'

@@ -96,16 +96,16 @@ def rows_minus_base(group: Group, ours: Differences, number: str) -> list[Pictur
   """
   pictures = []
   for n, metric in enumerate(JUDGED):
-    one = {row: ours[row][n] for row in group.rows}
-    known = [row for row in one if row in paper.TABLE_3]
+    of_rows = {row: ours[row][n] for row in group.rows}
+    known = [row for row in of_rows if row in paper.TABLE_3]
     printed = {row: comparison.paper_differences(row)[n] for row in known}
     first = lambda row: cells(group.table_3[row][0].config)
-    names = {row: paper.label(row, first(row), group.base) for row in one}
+    names = {row: paper.label(row, first(row), group.base) for row in of_rows}
     title = metric.title[0].upper() + metric.title[1:]
     text = f"{title} of each row of Table 3 minus base's, ours and the paper's"
-    draw = functools.partial(_draw_rows, metric, names, one, printed)
+    draw = functools.partial(_draw_rows, metric, names, of_rows, printed)
     name = f'table3.{metric.title.lower()}{number}'
-    height = MARGINS + ROW * max(_heights(one).values())
+    height = MARGINS + ROW * max(_heights(of_rows).values())
     pictures.append(picture(name, text, height, draw))
   return pictures
 
@@ -172,8 +172,8 @@ def _heights(names: Iterable[str]) -> dict[str, float]:
 def _edge(ours: dict[str, Difference], printed: dict[str, float]) -> float:
   """Returns where the axis ends; rows that are far off do not squeeze the others."""
   needed = [
-    max(abs(one.mean) + (one.margin or 0.0), *map(abs, one.seeds))
-    for row, one in ours.items()
+    max(abs(difference.mean) + (difference.margin or 0.0), *map(abs, difference.seeds))
+    for row, difference in ours.items()
     if row != 'base'
   ]
   papers = max(map(abs, printed.values()))

@@ -43,25 +43,25 @@ def score_type(run: ScoredRun, runs: Sequence[ScoredRun]) -> ScoreType:
 def number_types(runs: Sequence[ScoredRun]) -> dict[ScoreType, str]:
   """Returns the superscript number of each type's footnote."""
   types = dict.fromkeys(score_type(run, runs) for run in runs)
-  return {one: f'{n}'.translate(SUPERSCRIPTS) for n, one in enumerate(types, 1)}
+  return {score: f'{n}'.translate(SUPERSCRIPTS) for n, score in enumerate(types, 1)}
 
 
 def footnotes(runs: Sequence[ScoredRun]) -> list[str]:
   """Returns a footnote for each type of score; spells each signature out once."""
   first: dict[tuple[str, ...], str] = {}
   items = []
-  for one, mark in number_types(runs).items():
-    alike = [run for run in runs if score_type(run, runs) == one]
-    of = one.test_set if one.text is None else f'{one.test_set}, {one.text}'
-    text = f'{mark} {of}, corpus {one.corpus[:12]}, {one.pieces:,} pieces'
-    text += f', decoded in {one.decode_dtype}. ' if one.decode_dtype else '. '
+  for scores, mark in number_types(runs).items():
+    alike = [run for run in runs if score_type(run, runs) == scores]
+    what = ', '.join(filter(None, (scores.test_set, scores.text)))
+    text = f'{mark} {what}, corpus {scores.corpus[:12]}, {scores.pieces:,} pieces'
+    text += f', decoded in {scores.decode_dtype}. ' if scores.decode_dtype else '. '
     text += max(map(overlap, alike))
-    if one.signatures in first:
-      text += f'Scored as {first[one.signatures]}.'
+    if scores.signatures in first:
+      text += f'Scored as {first[scores.signatures]}.'
     else:
       every = {m.title: x.signature for run in alike for m, x in scores_of(run)}
       text += '; '.join(f'{name}: {x}' for name, x in every.items()) + '.'
-    first.setdefault(one.signatures, mark)
+    first.setdefault(scores.signatures, mark)
     items.append(text)
   return items
 
@@ -83,7 +83,7 @@ def every_result(runs: Sequence[ScoredRun]) -> list[str]:
   """Returns a table with one row a result."""
   marks = number_types(runs)
   metrics = [metric for metric in shown_metrics(runs) if metric.of_text]
-  rows = [_row(one, marks[score_type(one, runs)], metrics) for one in runs]
+  rows = [_row(run, marks[score_type(run, runs)], metrics) for run in runs]
   return [heading(2, 'Every result'), table_of(rows)]
 
 
@@ -108,7 +108,7 @@ def _row(run: ScoredRun, mark: str, metrics: Sequence[Metric]) -> dict[str, str]
 def scores_of(run: ScoredRun) -> list[tuple[Metric, Score]]:
   """Returns the metrics of text that a result has."""
   scores = run.result.scores
-  return [(one, scores[one.name]) for one in text_metrics() if one.name in scores]
+  return [(x, scores[x.name]) for x in text_metrics() if x.name in scores]
 
 
 def score_text(score: Score) -> str:

@@ -165,8 +165,8 @@ def label(row: str, values: Cells, base: Cells) -> str:
   """Returns a row's name and the first cell that it fills in: 'C4: d_model 32'."""
   if row in ('base', 'big'):
     return row
-  own = TABLE_3[row].cells if row in TABLE_3 else changed_cells(values, base)
-  cell = next(iter(own))
+  cells = TABLE_3[row].cells if row in TABLE_3 else changed_cells(values, base)
+  cell = next(iter(cells))
   return f'{row}: {cell} {cell_text(values[cell])}'
 
 

@@ -195,28 +195,30 @@ def about(group: Group) -> str:
 
 def _each(group: Group, read: Callable[[ScoredRun], str | None]) -> str:
   """Returns what `read` returns for all runs, or, if it differs, for which rows."""
-  found: dict[str, list[str]] = {}
+  rows_of: dict[str, list[str]] = {}
   for run in group.members:
-    found.setdefault(read(run) or 'not recorded', []).append(str(run.row))
-  if len(found) == 1:
-    return next(iter(found))
-  return '; '.join(f'{k} ({", ".join(dict.fromkeys(x))})' for k, x in found.items())
+    rows_of.setdefault(read(run) or 'not recorded', []).append(str(run.row))
+  if len(rows_of) == 1:
+    return next(iter(rows_of))
+  return '; '.join(f'{k} ({", ".join(dict.fromkeys(x))})' for k, x in rows_of.items())
 
 
-def columns(
+def score_cells(
   of_rows: Sequence[Sequence[ScoredRun]], metrics: Iterable[Metric]
-) -> Iterator[list[str]]:
-  """Yields each metric's column: '25.31 ± 0.30 (sd 0.12)' of seeds, '' of none.
+) -> list[dict[str, str]]:
+  """Returns each row's cells by column: '25.31 ± 0.30 (sd 0.12)' of seeds, '' of none.
 
-  A row with a run that lacks the metric has a dash.
+  A metric that one of the row's runs lacks is a dash.
   """
+  cells: list[dict[str, str]] = [{} for _ in of_rows]
   for metric in metrics:
     seeds = [comparison.values(runs, metric) for runs in of_rows]
     pooled = noise([values for values in seeds if values])
-    yield [
-      _cell(values, pooled, metric, runs) if len(values) == len(runs) else listing.DASH
-      for values, runs in zip(seeds, of_rows, strict=True)
-    ]
+    for row, values, runs in zip(cells, seeds, of_rows, strict=True):
+      is_whole = len(values) == len(runs)
+      cell = _cell(values, pooled, metric, runs) if is_whole else listing.DASH
+      row[metric.column] = cell
+  return cells
 
 
 def _cell(
@@ -239,16 +241,16 @@ def _cell(
 def table_3(group: Group) -> list[str]:
   """Returns Table 3 with the paper's columns beside ours, and the rows not run."""
   runs = [group.table_3[row] for row in group.rows]
-  others = [one for one in shown_metrics(group.members) if one not in JUDGED]
-  scores, lines = columns(runs, [*JUDGED, *others]), []
-  for row, seeds, *own in zip(group.rows, runs, *scores, strict=True):
+  others = [metric for metric in shown_metrics(group.members) if metric not in JUDGED]
+  scores, lines = score_cells(runs, [*JUDGED, *others]), []
+  for row, seeds, score in zip(group.rows, runs, scores, strict=True):
     printed, ours = paper.TABLE_3.get(row), cells(seeds[0].config)
     names = printed.cells if printed else paper.changed_cells(ours, group.base)
     both: dict[str, str] = {}
     for n, metric in enumerate(JUDGED):
       value = f'{printed.values[n]:.{metric.decimals}f}' if printed else ''
-      both |= {f'{metric.column} (paper)': value, metric.column: own[n]}
-    rest = zip(others, own[len(JUDGED) :], strict=True)
+      both |= {f'{metric.column} (paper)': value, metric.column: score[metric.column]}
+    millions = printed and printed.millions
     lines.append(
       {
         'row': row,
@@ -256,10 +258,8 @@ def table_3(group: Group) -> list[str]:
         'cells': paper.cells_text({cell: ours[cell] for cell in names}),
         'seeds': str(len(seeds)),
         **both,
-        **{metric.column: cell for metric, cell in rest},
-        'parameters (paper)': f'{printed.millions} M'
-        if printed and printed.millions
-        else '',
+        **{metric.column: score[metric.column] for metric in others},
+        'parameters (paper)': f'{millions} M' if millions else '',
         'parameters': f'{seeds[0].result.parameters / 1e6:.2f} M',
       }
     )
@@ -281,8 +281,7 @@ def rows_minus_base(group: Group, ours: Differences) -> list[str]:
     if row == 'base':
       continue
     verdicts = [
-      f'{one.verdict} ({one.power_text})' if one.power_text else one.verdict
-      for one in ours[row]
+      f'{x.verdict} ({x.power_text})' if x.power_text else x.verdict for x in ours[row]
     ]
     known = row in paper.TABLE_3
     printed = comparison.paper_texts(row) if known else [''] * len(JUDGED)
@@ -330,13 +329,13 @@ def table_2(group: Group) -> str:
   """Returns Table 2 with the paper's columns beside ours."""
   french = group.members[0].data['target_language'] == 'fr'
   ours = {paper.TABLE_2_NAMES[row]: runs for row, runs in group.table_2.items()}
-
   runs = [ours.get(name, []) for name in paper.TABLE_2]
-  of_text = [one for one in shown_metrics(group.members) if one.of_text]
-  metrics = sorted(of_text, key=lambda metric: metric not in JUDGED)
-  scores, lines = columns(runs, metrics), []
-  systems = paper.TABLE_2.items()
-  for (name, system), seeds, *own in zip(systems, runs, *scores, strict=True):
+  metrics = [metric for metric in shown_metrics(group.members) if metric.of_text]
+  metrics.sort(key=lambda metric: metric not in JUDGED)
+  systems, lines = paper.TABLE_2.items(), []
+  for (name, system), seeds, score in zip(
+    systems, runs, score_cells(runs, metrics), strict=True
+  ):
     bleu = system.bleu_fr if french else system.bleu_de
     printed = system.flops_fr if french else system.flops_de
     lines.append(
@@ -344,7 +343,7 @@ def table_2(group: Group) -> str:
         'model': name,
         'seeds': str(len(seeds) or ''),
         'BLEU (paper)': '' if bleu is None else f'{bleu:g}',
-        **{m.column: cell for m, cell in zip(metrics, own, strict=True)},
+        **score,
         'FLOPs (paper)': '' if printed is None else f'{printed:.1e}',
         'FLOPs, counted': _mean_flops(seeds),
       }
@@ -359,9 +358,9 @@ def p_text(p: float) -> str:
 
 def _mean_flops(runs: Sequence[ScoredRun]) -> str:
   """Returns FLOPs of training's matrix products, backward pass included."""
-  each = lambda run: flops.flops_per_target_token(run.config['model'])
-  counted = [each(run) * run.result.target_tokens_seen for run in runs]
-  return f'{statistics.fmean(counted):.1e}' if counted else ''
+  per_token = lambda run: flops.flops_per_target_token(run.config['model'])
+  totals = [per_token(run) * run.result.target_tokens_seen for run in runs]
+  return f'{statistics.fmean(totals):.1e}' if totals else ''
 
 
 # The summary
@@ -376,9 +375,11 @@ def _facts(
   """
   where = f'{group.corpus}: ' if is_named else ''
   if 'base' in group.table_3:
-    base = [*group.table_3].index('base')
-    both = zip(JUDGED, columns([*group.table_3.values()], JUDGED), strict=True)
-    scores = ', '.join(f'{metric.title} {column[base]}' for metric, column in both)
+    of_rows = zip(
+      group.table_3, score_cells([*group.table_3.values()], JUDGED), strict=True
+    )
+    base = dict(of_rows)['base']
+    scores = ', '.join(f'{metric.title} {base[metric.column]}' for metric in JUDGED)
     seeds = len(group.table_3['base'])
     text = f'{where}Base, {seeds} seed{"s" if seeds > 1 else ""}: {scores}. '
     yield 'Table 3', text + comparison.smallest_difference(group)
@@ -399,10 +400,10 @@ def _on_terminal(
   marks, rest = listing.number_types(runs), listing.representatives(runs)
   if len(studies) == 1 and len(studies[0][1]) > 1:
     ours = studies[0][1]
-    for one in comparison.judge(ours):
-      text = f'{one.claim.text} {one.ours or "Not run."} (paper: {one.papers})'
-      lines += _wrap(f'  {one.verdict}', text)
-      for row in filter(ours.get, paper.rows_of(one.claim)):
+    for judged in comparison.judge(ours):
+      text = f'{judged.claim.text} {judged.ours or "Not run."} (paper: {judged.papers})'
+      lines += _wrap(f'  {judged.verdict}', text)
+      for row in filter(ours.get, paper.rows_of(judged.claim)):
         both = zip(JUDGED, ours[row], strict=True)
         chances = [f'{x.power_text} in {m.column}' for m, x in both if x.power_text]
         if chances:
@@ -431,7 +432,7 @@ def _wrap(name: str, text: str) -> list[str]:
 def _short_score(run: ScoredRun, mark: str) -> str:
   result, ((metric, score), *others) = run.result, listing.scores_of(run)
   scores = f'{listing.score_text(score):>19} {metric.column}'
-  scores += ''.join(f', {other.score:5.2f} {one.column}' for one, other in others)
+  scores += ''.join(f', {score.score:5.2f} {metric.column}' for metric, score in others)
   return (
     f'{scores}{mark}, step {result.step:>7,}, average {len(result.averaged):>2}, '
     f'beam {result.beam}, alpha {result.alpha}: {legible(run.title)}'

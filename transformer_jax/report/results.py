@@ -71,8 +71,8 @@ class ScoredRun(NamedTuple):
   @property
   def metrics(self) -> pathlib.Path:
     """Returns the file of what training measured; it may be missing."""
-    own = self.home / 'metrics.jsonl'
-    return own if own.is_file() else self.path.with_suffix('.metrics.jsonl')
+    path = self.home / 'metrics.jsonl'
+    return path if path.is_file() else self.path.with_suffix('.metrics.jsonl')
 
   @property
   def pair(self) -> str:
@@ -106,7 +106,7 @@ class ScoredRun(NamedTuple):
 
 def signatures(run: ScoredRun, runs: Iterable[ScoredRun]) -> tuple[str, ...]:
   """Returns the run's signatures of the metrics that all of `runs` have."""
-  names = set.intersection(*({*one.result.scores} for one in runs))
+  names = set.intersection(*({*other.result.scores} for other in runs))
   shared = [metric.name for metric in text_metrics() if metric.name in names]
   return tuple(run.result.scores[name].signature for name in shared)
 
@@ -279,7 +279,7 @@ def conditions(run: ScoredRun, runs: Sequence[ScoredRun]) -> tuple[str, ...]:
 def wrong_cells(run: ScoredRun, base: Cells) -> str:
   """Returns the cells in which a run differs from its row; '' if it does in none.
 
-  A row of one's own is what its runs are.
+  A row that the paper lacks is what its runs are.
   """
   if run.row not in paper.TABLE_3:
     return ''
@@ -326,28 +326,28 @@ def group(results: Sequence[ScoredRun]) -> tuple[list[Group], list[str]]:
         f'{members[0].data["name"]}, the same scorer and settings'
       )
       continue
-    own = _group(base, members)
-    if own.table_2 or own.table_3:
-      groups.append(own)
+    tables = _group(base, members)
+    if tables.table_2 or tables.table_3:
+      groups.append(tables)
     else:
-      left_out += own.left_out
+      left_out += tables.left_out
   return groups, left_out
 
 
 def _group(base: Cells, members: Sequence[ScoredRun]) -> Group:
-  own = Group(base, {}, {}, [])
+  tables = Group(base, {}, {}, [])
   # A run has several results; one that was prolonged also has results of fewer steps.
   by_run: dict[tuple[str, Any, int], list[ScoredRun]] = {}
   for run in members:
     if wrong := wrong_cells(run, base):
       reason = f'{run.name} is not row {run.row}, as its config says: {wrong}'
-      own.left_out.extend({reason} - {*own.left_out})
+      tables.left_out.extend({reason} - {*tables.left_out})
     else:
       is_test = run.result.split == 'test' and run.row in paper.TABLE_2_NAMES
       key = run.name, run.row, 2 if is_test else 3
       by_run.setdefault(key, []).append(run)
   for (name, row, number), results in by_run.items():
-    table = own.table_2 if number == 2 else own.table_3
+    table = tables.table_2 if number == 2 else tables.table_3
     best = min(results, key=lambda run: len([*unmet_conditions(run, number)]))
     reasons = '; '.join(unmet_conditions(best, number))
     others = table.get(row, [])
@@ -364,10 +364,10 @@ def _group(base: Cells, members: Sequence[ScoredRun]) -> Group:
     elif same_seed:
       reasons = f'seed {best.seed} is in the table already, from {same_seed[0]}'
     if reasons:
-      own.left_out.append(f'{name} (row {row}) is not in Table {number}: {reasons}')
+      tables.left_out.append(f'{name} (row {row}) is not in Table {number}: {reasons}')
     else:
       table.setdefault(row, []).append(best)
-  return own
+  return tables
 
 
 def unmet_conditions(run: ScoredRun, table: int) -> Iterator[str]:

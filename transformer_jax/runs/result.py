@@ -66,8 +66,8 @@ class Result:
   def search(self) -> dict[str, Any]:
     """Returns the keys of a config that describe the search, with its own values."""
     names = 'beam', 'alpha', 'decode_dtype'
-    own = {name: getattr(self, name) for name in names}
-    return own | {'average_last': len(self.averaged)}
+    search = {name: getattr(self, name) for name in names}
+    return search | {'average_last': len(self.averaged)}
 
   def translations(self, run: Run) -> pathlib.Path:
     """Returns the file of a run that holds the scored outputs."""

@@ -95,9 +95,9 @@ class Run(NamedTuple):
     sums = read_card(self.workdir).sha256
     for name in vocabulary.FILES & sums.keys():
       path = self.workdir / name
-      if (own := files.sha256(path)) != sums[name]:
+      if (actual := files.sha256(path)) != sums[name]:
         raise UserError(
-          f"{path} ({own[:12]}) is not the run's vocabulary ({sums[name][:12]} in "
+          f"{path} ({actual[:12]}) is not the run's vocabulary ({sums[name][:12]} in "
           f'{CARD}): put back the one of the corpus the run was trained on'
         )
     return vocabulary.read(self.workdir, sums)
@@ -421,7 +421,7 @@ def start_from(
       f'{give}'
     )
   config.init_from.run = str(parent.resolve())
-  sums = (words.sha256 for words in run.vocabularies())
+  sums = (x.sha256 for x in run.vocabularies())
   config.init_from.vocabulary = ' '.join(dict.fromkeys(sums))
   rename_if_changed(config, plain, ())  # another vocabulary encodes its corpus
   resumed = Run(workdir)

@@ -130,19 +130,19 @@ class Plan(NamedTuple):
   def _run(self, config: str, seed: int) -> Run:
     """Returns the run table3.base.mini.seed-1 of configs/table3.py:base,mini, say."""
     path, _, argument = config.partition(':')
-    words = [pathlib.Path(path).stem, *re.split('[,/]', argument), f'seed-{seed}']
-    return Run(self.workdir / '.'.join(filter(None, words)))
+    parts = [pathlib.Path(path).stem, *re.split('[,/]', argument), f'seed-{seed}']
+    return Run(self.workdir / '.'.join(filter(None, parts)))
 
 
 def load_config(
   name: str, trainer_flags: Sequence[str], run: Run
 ) -> ml_collections.ConfigDict:
   """Returns the config that the trainer makes of --config=NAME and other flags."""
-  words = [w for w in trainer_flags if re.match('--?(config[.]|init_from)', w)]
+  flags = [x for x in trainer_flags if re.match('--?(config[.]|init_from)', x)]
   table = Flags('')
   config = config_flag(table, '')
   parent = table.path('init_from', None, '')
-  table.parse(['train', f'--config={name}', *words])
+  table.parse(['train', f'--config={name}', *flags])
   check_row(config.value, table.plain)
   if parent.value:
     start_from(config.value, parent.value, run.workdir)
@@ -175,9 +175,9 @@ def run(jobs: Sequence[Job], together: int, interruption: Interruption) -> int:
       _say(f'{job.name}: failed, exit code {code}')
     return code
 
-  left = [job for job in jobs if not job.is_done()]
+  waiting = [job for job in jobs if not job.is_done()]
   with interruption.deferred(), ThreadPoolExecutor(together) as pool:
-    futures = [pool.submit(execute, job) for job in left]
+    futures = [pool.submit(execute, job) for job in waiting]
     # A signal that comes as a wait without an end begins would not be handled.
     while wait(futures, POLL).not_done:
       pass
@@ -256,7 +256,7 @@ def submit(
     workdir / 'submitit', cluster='slurm', slurm_max_num_timeout=STARTS - 1
   )
   executor.update_parameters(name='sweep', **values)
-  left = [job for job in jobs if not job.is_done()]
+  waiting = [job for job in jobs if not job.is_done()]
   with executor.batch():
-    submitted = [executor.submit(Submission(job)) for job in left]
-  return [f'{s.job_id}: {j.name}' for s, j in zip(submitted, left, strict=True)]
+    submitted = [executor.submit(Submission(job)) for job in waiting]
+  return [f'{s.job_id}: {j.name}' for s, j in zip(submitted, waiting, strict=True)]

@@ -129,7 +129,7 @@ def score(outputs: SystemOutput) -> dict[str, Score]:
   if composed != [*texts]:
     others = {name: metric.percent(*composed) for name, metric in metrics.items()}
     if any(abs(others[name] - scores[name].score) >= 0.005 for name in scores):
-      changes = (f'{n} {one.score:.2f} to {others[n]:.2f}' for n, one in scores.items())
+      changes = (f'{n} {x.score:.2f} to {others[n]:.2f}' for n, x in scores.items())
       print(
         'the texts spell accents as one character and as two: normalising both to '
         f'NFC would change {", ".join(changes)}',
@@ -140,14 +140,14 @@ def score(outputs: SystemOutput) -> dict[str, Score]:
 
 def _metrics(outputs: SystemOutput) -> dict[str, TextMetric]:
   how = outputs.language, outputs.tokenized, outputs.references
-  return {one.name: one.of_text(*how) for one in METRICS if one.of_text}
+  return {metric.name: metric.of_text(*how) for metric in METRICS if metric.of_text}
 
 
 def score_lines(kind: str, scores: Mapping[str, Score]) -> Iterator[str]:
   """Yields scores as lines for a reader; `kind` is that of the text."""
-  for name, one in scores.items():
-    yield f'{name} {one.score:.2f}  {one.signature}'
-    yield f'  95 % interval: {_between(one.interval)}'
+  for name, score in scores.items():
+    yield f'{name} {score.score:.2f}  {score.signature}'
+    yield f'  95 % interval: {_between(score.interval)}'
   if kind != 'detokenised':
     yield f'of {kind}: to be compared with scores of the same text alone'
 
