@@ -23,8 +23,14 @@ MULTI30K = '--config=configs/multi30k.py:en-de'
 REFUSED = [
   # Keys of a config
   (f'train {MULTI30K} --workdir=x --config.xyzzy=3', 'config.py has all'),
-  (f'describe {MULTI30K} --config.model.d_modle=1', 'the nearest: model.d_model'),
-  (f'describe {MULTI30K} --config.learning_rate=1', 'it is --config.rate_factor'),
+  (
+    f'describe {MULTI30K} --config.model.d_modle=1',
+    'did you mean --config.model.d_model?',
+  ),
+  (
+    f'describe {MULTI30K} --config.learning_rate=1',
+    'its name here is --config.rate_factor',
+  ),
   (f'describe {MULTI30K} --config.seed=one', 'flag --config.seed=one: invalid literal'),
   (
     'train --workdir=x --config=configs/table3.py:B1 --config.row=B9',
@@ -34,7 +40,7 @@ REFUSED = [
     'train --workdir=x --config=configs/base.py --config.model.h=4',
     'h by hand: is this',
   ),
-  ('describe --config=configs/quikstart.py', 'no such file; configs/quickstart.py'),
+  ('describe --config=configs/quikstart.py', 'did you mean configs/quickstart.py?'),
   ('describe --config=configs/my.py', '--config=configs/my.py:SOURCE-TARGET,DIR'),
   ('train --workdir=x', 'starts one with --config='),
   ('train --workdir=x --config.seed=2', '--config.seed needs --config=FILE'),

@@ -43,7 +43,7 @@ class Tag(enum.Flag):
   # such as the step.
   BOOKKEEPING = enum.auto()
   CELL = enum.auto()  # a column of Table 3
-  VARIES = enum.auto()  # is no column, and yet may differ between results of one table
+  VARIES = enum.auto()  # not a column, but may differ between results of one table
   TREES = enum.auto()  # how trees are written; other text has base's value
 
 

@@ -29,7 +29,7 @@ def nothing_is_kept(monkeypatch) -> dict:
 # A row starts JAX in a fork with one setting, before or after its first use.
 STARTS = [
   ('jax_platforms', 'cuda', False, 'JAX cannot use cuda here'),
-  ('jax_enable_x64', True, False, 'JAX_ENABLE_X64=True changes numbers'),
+  ('jax_enable_x64', True, False, 'JAX_ENABLE_X64=True changes a run: set it to False'),
   ('jax_num_cpu_devices', 2, True, 'JAX has started before'),
   ('jax_num_cpu_devices', 1, True, ''),
   ('jax_num_cpu_devices', 2, False, ''),

@@ -137,7 +137,7 @@ def test_what_the_runs_say_on_a_terminal(prepared, tmp_path: pathlib.Path, capsy
   assert 'sacreBLEU: nrefs:1|sacrebleu; BLEU: nrefs:1|paper_bleu' in joined
   scores = [line for line in lines if 'sacreBLEU, ' in line]
   assert len(scores) == 2 and scores[0].endswith(': run.odd'), 'in no table'
-  assert 'run.same (row B3) is not in Table 3: it is none of the paper' in joined
+  assert 'run.same (row B3) is not in Table 3: the paper has no such row' in joined
 
 
 def test_without_table_3_every_run_is_listed(prepared, tmp_path: pathlib.Path, capsys):

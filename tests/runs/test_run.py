@@ -182,7 +182,7 @@ def test_checkpoints_that_are_gone(rest: str, run: Run, corpus, config):
   (run.checkpoints / '50').rmdir()
   if rest != 'metrics.jsonl':
     run.metrics.unlink()
-  with pytest.raises(UserError, match=f'holds no checkpoint, and .*{rest} tells of'):
+  with pytest.raises(UserError, match=f'has no checkpoint, but .*{rest} tells of'):
     Run.open(run.workdir, config, Corpus.open(corpus))
   shutil.rmtree(run.workdir / 'translations')
   run.metrics.unlink(missing_ok=True)

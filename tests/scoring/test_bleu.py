@@ -261,7 +261,9 @@ def test_text_with_hardly_a_space_is_counted_by_characters(capsys):
   """Whatever its code; short lines and tokens say nothing, and zh is known."""
   japanese = ['彼女は来週の月曜日に、赤い自転車で駅まで行くつもりです。']
   assert '|tok:char|' in bleu.sacrebleu('xx', False, japanese).signature
-  assert 'xx with hardly a space: BLEU counts characters' in capsys.readouterr().err
+  assert (
+    'xx text has hardly a space, so BLEU counts characters' in capsys.readouterr().err
+  )
   other = ['彼は来週の月曜日に、青い自転車で駅まで行くつもりです。']
   assert 20 < bleu.sacrebleu('xx', False, other).percent(japanese, other) < 90
   capsys.readouterr()

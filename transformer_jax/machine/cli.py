@@ -182,29 +182,29 @@ class Flags:
 
 
 def _key_elsewhere(name: str) -> str:
-  """Returns which key another program's name is here, or ''."""
+  """Returns a sentence on the key that other programs call `name`, or ''."""
   last = name.rpartition('.')[2].casefold().replace('-', '_')
   for key, names in ELSEWHERE.items():
     if last in names.split():
-      return f'here it is --config.{key} (docs/coming_from.md)'
+      return f'its name here is --config.{key} (docs/coming_from.md)'
   return ''
 
 
 def _nearest(name: str, keys: Collection[str]) -> str:
-  """Returns the keys that are spelt like `name`, whole or at their ends."""
+  """Asks if keys were meant that are spelt like `name`, whole or at their ends."""
   spelt = {s.casefold(): key for key in keys for s in (key, key.rpartition('.')[2])}
   ways = difflib.get_close_matches(name.casefold(), spelt, cutoff=0.75)
-  near = ', '.join(dict.fromkeys(spelt[way] for way in ways))
-  return f'the nearest: {near}' if near else 'transformer_jax/config.py has all'
+  near = ' or '.join(dict.fromkeys(f'--config.{spelt[way]}' for way in ways))
+  return f'did you mean {near}?' if near else 'transformer_jax/config.py has all keys'
 
 
 def _check_config_file(path: pathlib.Path) -> None:
-  """Raises UserError, which names files that are spelt like it, if it is missing."""
+  """Raises UserError, with the names of similar files, if a file is missing."""
   if not path.is_file():
     folder = path.parent if path.parent.is_dir() else pathlib.Path('configs')
-    names = (file.name for file in folder.glob('*.py'))
-    near = difflib.get_close_matches(path.name, names)
-    hint = ' or '.join(str(folder / name) for name in near) or 'configs/ has ours'
+    names = difflib.get_close_matches(path.name, [x.name for x in folder.glob('*.py')])
+    near = ' or '.join(str(folder / name) for name in names)
+    hint = f'did you mean {near}?' if near else 'configs/ has our configs'
     raise UserError(f'--config={path}: no such file; {hint}')
 
 
@@ -213,7 +213,9 @@ class _PathParser(flags.ArgumentParser[pathlib.Path]):
     if argument == '':
       raise ValueError('is empty')
     if scheme := re.match(r'[A-Za-z][A-Za-z0-9+.-]*:/', str(argument)):
-      raise ValueError(f'{scheme[0]}/ is not on this machine: mount it, or copy')
+      raise ValueError(
+        f'{scheme[0]}/ is not on this machine: mount it or copy its files'
+      )
     # A shell leaves the ~ of --flag=~/FOLDER as it is.
     return pathlib.Path(os.path.expanduser(argument))
 
@@ -223,7 +225,7 @@ def integers(flag: flags.FlagHolder[list[str]], minimum: int = 1) -> list[int]:
   if not flag.value or not all(x.isdecimal() and int(x) >= minimum for x in flag.value):
     value = ','.join(flag.value)
     raise UserError(
-      f'--{flag.name}={value}: numbers of {minimum} or more, such as 16,64'
+      f'--{flag.name}={value}: give numbers of {minimum} or more, such as 16,64'
     )
   return [int(text) for text in flag.value]
 
@@ -232,7 +234,7 @@ def integers(flag: flags.FlagHolder[list[str]], minimum: int = 1) -> list[int]:
 
 
 class _Messages:
-  """stderr, whose reader may leave or whose disk may be full: the work goes on."""
+  """stderr. A message that cannot be written is dropped, and the work goes on."""
 
   def __init__(self, stream: Any):
     self._stream = stream
@@ -250,7 +252,7 @@ class _Messages:
     return len(text)
 
   def flush(self) -> None:
-    """Does nothing: nothing is kept."""
+    """Does nothing, since write() has no buffer."""
 
 
 class _Output:

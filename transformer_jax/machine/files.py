@@ -132,7 +132,7 @@ def lock(file: IO[str], wait: bool = False) -> bool:
   except BlockingIOError:
     return False
   except OSError as error:
-    print(f'{file.name}: no lock ({error}): run one process only', file=sys.stderr)
+    print(f'{file.name}: no lock ({error}): run only one process', file=sys.stderr)
   return True
 
 

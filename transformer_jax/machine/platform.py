@@ -47,7 +47,9 @@ def start(slices: int) -> None:
   """
   for name, value in NUMERICS.items():
     if (actual := getattr(jax.config, name)) != value:
-      raise UserError(f'{name.upper()}={actual} changes numbers: set {value}, or none')
+      raise UserError(
+        f'{name.upper()}={actual} changes a run: set it to {value}, or unset it'
+      )
   if not _has_started():
     set_cpu_flags()
     use_cpu_cores(slices)
@@ -139,7 +141,7 @@ def use_compilation_cache() -> None:
     if hosts.is_first_host():
       print(
         'compiled programs are not kept: several processes need a folder that all '
-        'share (JAX_COMPILATION_CACHE_DIR)',
+        'of them share (JAX_COMPILATION_CACHE_DIR)',
         file=sys.stderr,
       )
     return
@@ -157,7 +159,7 @@ def use_compilation_cache() -> None:
         entry.unlink()
   jax.config.update('jax_compilation_cache_dir', str(folder))
   if shutil.disk_usage(folder).free < MIN_FREE_BYTES:
-    print(f'{folder}: the disk is full: no new program is kept', file=sys.stderr)
+    print(f'{folder}: the disk is full, so no new program is kept', file=sys.stderr)
     jax.config.update('jax_persistent_cache_min_compile_time_secs', math.inf)
 
 

@@ -169,7 +169,7 @@ def differences(group: Group, compare: Compare) -> Differences:
 
 
 def values(runs: Iterable[ScoredRun], metric: Metric) -> list[float]:
-  """Returns a metric's values, one a run; none for runs that lack it."""
+  """Returns a metric's values, one for each run that has the metric."""
   every = (run.result.value(metric) for run in runs)
   return [value for value in every if value is not None]
 

@@ -92,7 +92,7 @@ BELOW = 0.32  # of a row's height, by which the paper's value stands lower
 def rows_minus_base(group: Group, ours: Differences, number: str) -> list[Picture]:
   """Returns pictures of each row that ran minus base, one for each of JUDGED.
 
-  `number` ends their names, which so differ from those of other groups.
+  `number` ends their names, so that each group has its files.
   """
   pictures = []
   for n, metric in enumerate(JUDGED):

@@ -80,7 +80,7 @@ def overlap(run: ScoredRun) -> str:
 
 
 def every_result(runs: Sequence[ScoredRun]) -> list[str]:
-  """Returns a table with one row a result."""
+  """Returns a table with a row for each result."""
   marks = number_types(runs)
   metrics = [metric for metric in shown_metrics(runs) if metric.of_text]
   rows = [_row(run, marks[score_type(run, runs)], metrics) for run in runs]

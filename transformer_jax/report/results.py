@@ -27,7 +27,7 @@ class ScoredRun(NamedTuple):
   result: Result
   path: pathlib.Path  # of the result
   home: pathlib.Path  # the run's folder, or the file without its ending
-  translations: list[str] | None  # one a sentence; None if they are missing
+  translations: list[str] | None  # one per sentence; None if they are missing
 
   @property
   def config(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class HeldOut:
 
   Args:
     data_dir: the folder of prepared corpora.
-    references: files of references, one a line, for where no corpus is prepared.
+    references: files of references, one per line, for corpora that are not prepared.
   """
 
   def __init__(self, data_dir: pathlib.Path, references: Iterable[pathlib.Path] = ()):
@@ -356,7 +356,7 @@ def _group(base: Cells, members: Sequence[ScoredRun]) -> Group:
     if reasons:
       pass
     elif row not in paper.TABLE_3 and not changed:
-      reasons = "it is none of the paper's rows, and its cells are those of base"
+      reasons = 'the paper has no such row, and its cells are those of base'
     elif others and cells(others[0].config) != cells(best.config):
       reasons = (
         f'its cells are not those of {others[0].name}: {paper.cells_text(changed)}'

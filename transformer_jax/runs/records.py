@@ -37,13 +37,13 @@ class Record(TypedDict, total=False):
 
 
 def read_records(metrics: pathlib.Path) -> list[Record]:
-  """Returns the records of a metrics.jsonl, one a line; none without the file.
+  """Returns the records of a metrics.jsonl, one per line; [] without the file.
 
-  A last line that is no JSON is left out: it is being written, or its writer was
+  A last line that is not JSON is left out: it is being written, or its writer was
   killed.
 
   Raises:
-    UserError: a line is no record; the message names it.
+    UserError: a line is not a record; the message names it.
   """
   lines = metrics.read_bytes().splitlines() if metrics.is_file() else []
   records = []

@@ -27,7 +27,7 @@ class Result:
 
   version: int  # VERSION
   task: str
-  row: str | None  # of Table 3; None if the config is none of its rows
+  row: str | None  # of Table 3; None if the config is not one of them
   split: str  # 'dev' or 'test'
   text: str | None  # what was scored, such as 'detokenised'
   step: int  # the last that was averaged
@@ -52,7 +52,7 @@ class Result:
   versions: dict[str, str]
   commit: str | None  # that evaluated; None outside a checkout
   corpus: str  # its identity, see data/corpus.py
-  references: str | None  # sha256 of the references, one a line
+  references: str | None  # sha256 of the references, one per line
   overlap: dict[str, Overlap] | None  # with each other split
   config: dict[str, Any]  # the run's, with all keys
 
@@ -80,7 +80,7 @@ class Result:
     """Reads a file that write() wrote.
 
     Raises:
-      UserError: the file is missing, is damaged, or is no result of this version. The
+      UserError: the file is missing, is damaged, or has another version's format. The
         message names the file and the field.
     """
     if not path.is_file():
@@ -100,7 +100,7 @@ class Result:
         raise UserError('a translation without its scores')
     except (msgspec.ValidationError, UserError) as error:
       raise UserError(
-        f'{path}: no whole result ({error}); evaluate the run again'
+        f'{path}: not a whole result ({error}); evaluate the run again'
       ) from error
     return result
 

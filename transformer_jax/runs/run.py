@@ -27,9 +27,9 @@ MANIFEST = 'manifest.json'  # is written last: a checkpoint that has one is fini
 ARRAYS = 'parameters.safetensors'  # in params/, where an export wrote the checkpoint
 
 
-# A run that is resumed may change these: they decide what is kept, logged and when
-# training ends, but no parameter. best_by may not, for the best step by another measure
-# may have no checkpoint any more.
+# A run that is resumed may change these. They decide what is kept and logged, and when
+# training ends, but no parameter. best_by may not change: the best step by another
+# measure may have no checkpoint any more.
 RESUMABLE = {*configs.keys_of(configs.Tag.BOOKKEEPING), 'train_steps'} - {
   'row',
   'init_from.run',
@@ -65,7 +65,7 @@ class Run(NamedTuple):
   ) -> pathlib.Path:
     """Returns the file of a result's translations.
 
-    `averaged` is the number of checkpoints, of which `step` is the last.
+    `averaged` is the number of checkpoints; `step` is the last of them.
     """
     name = f'{split}.step-{step}.average-{averaged}.beam-{beam}.alpha-{alpha}.txt'
     return self.workdir / 'translations' / name
@@ -236,9 +236,9 @@ class Run(NamedTuple):
     if rest.exists() and not folder_steps(self.checkpoints):
       # Trained anew, the run would take `rest` for its own.
       raise UserError(
-        f'{self.checkpoints} holds no checkpoint, and {rest} tells of some: put them '
-        f'back; to train from the first step on, move {rest} elsewhere, or give '
-        'another --workdir'
+        f'{self.checkpoints} has no checkpoint, but {rest} tells of some: put them '
+        f'back. To train from the first step, move {rest} elsewhere, or give another '
+        '--workdir'
       )
 
   def open_corpus(self, folder: pathlib.Path) -> Corpus:
@@ -398,7 +398,7 @@ def start_from(
   A run in `workdir` that already started from `parent` keeps its checkpoint.
 
   Args:
-    parent: RUN, whose newest checkpoint it is, RUN:STEP or RUN:best.
+    parent: RUN for its newest checkpoint, RUN:STEP or RUN:best.
 
   Raises:
     UserError: `parent` is not a run with this checkpoint, or its task or model is not

@@ -87,7 +87,7 @@ class Plan(NamedTuple):
   trainer_flags: Sequence[str]  # more flags of the trainer, --config.KEY=VALUE say
 
   def jobs(self) -> list[Job]:
-    """Returns all jobs: those of the first seed, one a config, then those of the next.
+    """Returns all jobs: one for each config with the first seed, then with the next.
 
     Raises:
       UserError: the plan cannot be run, or not in these folders.

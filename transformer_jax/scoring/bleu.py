@@ -128,7 +128,9 @@ def sacrebleu(
   elif text.is_unspaced(short) and short not in SPLIT:
     metric = BLEU(tokenize='char')
   elif short not in SPLIT and _has_no_spaces(references):
-    print(f'{language} with hardly a space: BLEU counts characters', file=sys.stderr)
+    print(
+      f'{language} text has hardly a space, so BLEU counts characters', file=sys.stderr
+    )
     metric = BLEU(tokenize='char')
   else:
     try:

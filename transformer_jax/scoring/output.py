@@ -11,7 +11,7 @@ from transformer_jax.data.vocabulary import Vocabularies, Vocabulary
 
 
 class SystemOutput(NamedTuple):
-  """What a system writes for a test set, a line a sentence."""
+  """What a system writes for a test set, one line per sentence."""
 
   hypotheses: list[str]
   references: list[str]
@@ -48,8 +48,8 @@ class Section:
   """A task's part of the report.
 
   Attributes:
-    read_baseline: takes a file; returns the scores of a system that is no run of ours,
-      or None if the file is something else.
+    read_baseline: takes a file; returns the scores of another program's system, or
+      None if the file is something else.
     write: takes the task's results (report.results.ScoredRun) and its baselines;
       returns lines for a terminal and the blocks.
   """

@@ -185,7 +185,10 @@ def score_files(
     UserError: a file is not UTF-8, or has not one line for each reference.
   """
   if not tokenized and not moses.has_rules(language):
-    print(f'no abbreviations of {language} are known: English ones', file=sys.stderr)
+    print(
+      f'no abbreviations of {language} are known, so English ones count',
+      file=sys.stderr,
+    )
   if not tokenized and not moses.is_faithful(language):
     print(
       f"paper_bleu lacks some of the Moses script's rules for {language}; sacrebleu "
