@@ -20,8 +20,8 @@ from transformer_jax.data import text
 from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.runs.flags import data_dir
-from transformer_jax.runs.run import Run, checkpoint_flags, dtype_flag
+from transformer_jax.runs.flags import checkpoint_flags, data_dir, dtype_flag
+from transformer_jax.runs.run import Run
 from transformer_jax.scoring import translations
 
 FLAGS = cli.Flags(__doc__)

@@ -14,7 +14,7 @@ import itertools
 from transformer_jax.exchange import export
 from transformer_jax.machine import cli
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.runs.run import checkpoint_flags
+from transformer_jax.runs.flags import checkpoint_flags
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.', required=True)

@@ -19,7 +19,7 @@ from transformer_jax.decoding.translate import split_lines
 from transformer_jax.exchange import page
 from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.run import checkpoint_flags
+from transformer_jax.runs.flags import checkpoint_flags
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.', required=True)

@@ -12,8 +12,7 @@ import transformer_jax
 from transformer_jax.analysis import survey
 from transformer_jax.analysis.maps import RunAttention
 from transformer_jax.machine import cli
-from transformer_jax.runs.flags import data_dir
-from transformer_jax.runs.run import checkpoint_flags
+from transformer_jax.runs.flags import checkpoint_flags, data_dir
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.', required=True)

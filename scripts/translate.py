@@ -17,7 +17,8 @@ import transformer_jax
 from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.runs.run import Run, checkpoint_flags, dtype_flag
+from transformer_jax.runs.flags import checkpoint_flags, dtype_flag
+from transformer_jax.runs.run import Run
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.', required=True)

@@ -7,19 +7,16 @@ import pathlib
 import re
 import socket
 import sys
-import typing
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import ml_collections
-from absl import flags
 
 from transformer_jax import config as configs
 from transformer_jax.data import vocabulary
 from transformer_jax.data.corpus import CARD, Corpus, read_card, rename_if_changed
 from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import files
-from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.records import Record, best_step, read_records
 
@@ -353,38 +350,6 @@ def chosen_steps(
   if len(wanted) < average:
     print(f'averaging {len(wanted)} checkpoints: no more were made', file=sys.stderr)
   return wanted
-
-
-class _StepParser(flags.ArgumentParser[int | str]):
-  def parse(self, argument: str | int) -> int | str:
-    if argument == 'best':
-      return argument
-    if not str(argument).removeprefix('-').isdecimal():
-      raise ValueError('a whole number, or best')
-    return int(argument)
-
-
-def checkpoint_flags(
-  table: Flags,
-) -> tuple[flags.FlagHolder[Any], flags.FlagHolder[Any]]:
-  """Defines --average and --step: which checkpoints to average; None by default."""
-  about = (
-    "Number of checkpoints to average; default: the config's, or 1 with --step=best."
-  )
-  average = table.integer('average', None, about, 1)
-  about = (
-    'Last checkpoint to average, by its step; default: the newest; best: best on dev.'
-  )
-  return average, table.define(flags.DEFINE, _StepParser(), 'step', None, about)
-
-
-def dtype_flag(table: Flags) -> flags.FlagHolder[Any]:
-  """Defines --decode_dtype, the dtype of a search; None is the config's."""
-  values = typing.get_args(configs.DType)
-  about = (
-    "Dtype of search; in float32 no result depends on the batch; default: the config's."
-  )
-  return table.enum('decode_dtype', None, [*values], about)
 
 
 # Fine-tuning
