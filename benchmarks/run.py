@@ -14,8 +14,8 @@ import ml_collections
 from benchmarks import decoding, rivals, training, tries
 from benchmarks.timing import OURS
 from transformer_jax import config as configs
-from transformer_jax.data import batches, text
-from transformer_jax.data.corpus import Corpus
+from transformer_jax.data import text
+from transformer_jax.data.corpus import Corpus, read_split
 from transformer_jax.decoding.translate import split_lines
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
@@ -103,7 +103,7 @@ def _training(config: Config, options: Options, folders: Folders) -> dict:
     if options.kernels and not training.has_kernels():
       raise UserError('--kernels: only NVIDIA GPUs have them')
     others = rivals.load(options.rivals, 'training', config)
-    train = batches.read_split(corpus, 'train')
+    train = read_split(corpus, 'train')
     if options.kernels:
       plain = config.copy_and_resolve_references()
       plain.kernels = 'plain'

@@ -23,6 +23,7 @@ import numpy as np
 
 from benchmarks.timing import OURS, columns, interleave, matrix_products
 from transformer_jax.data import batches
+from transformer_jax.data.corpus import read_split, token_writer
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK
 from transformer_jax.machine import platform, signals
 from transformer_jax.machine.errors import UserError, report_user_errors
@@ -81,7 +82,7 @@ def measure(
   rounds: int,
 ) -> dict:
   """Times `rounds` rounds of `each` updates by every program; one object for JSON."""
-  trainer = Trainer(config, batches.read_split(corpus, 'train'))
+  trainer = Trainer(config, read_split(corpus, 'train'))
   ours = Ours(trainer)
   programs = {OURS: ours, **rivals}
   for shape in trainer.batches.shapes:  # warm-up
@@ -149,7 +150,7 @@ def write_corpus(
   sizes = {'source': shared, 'target': config.model.target_vocab_size or shared}
   for seed, (side, size) in enumerate(sizes.items()):
     words = random_words(rows, length, size, seed)
-    with batches.token_writer(folder / f'train.{side}') as append:
+    with token_writer(folder / f'train.{side}') as append:
       append(words.ravel(), np.full(rows, length - 1))
   config = config.copy_and_resolve_references()
   config.tokens_per_batch = rows * length
@@ -209,7 +210,7 @@ def take_steps(
     first device's memory, or of the whole process's where devices do not tell (a CPU).
   """
   platform.start(config.slices)
-  trainer = Trainer(config, batches.read_split(corpus, 'train'))
+  trainer = Trainer(config, read_split(corpus, 'train'))
   state = trainer.initial()
   start = time.time()
   with trainer.compile(state, trainer.batches.shapes_from(0)):

@@ -14,7 +14,7 @@ import math
 import ml_collections
 
 from configs import base
-from transformer_jax.prepare import lines
+from transformer_jax.prepare import sources
 
 SMALL = dict(
   N=3, d_model=256, d_ff=1024, h=4, d_k=64, d_v=64, P_drop=0.3, vocab_size=8000
@@ -28,7 +28,7 @@ FEWER_PIECES = {20_000: 4000, 1000: 1000, 200: 400}
 
 def get_config(arg: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `arg` is SOURCE-TARGET,DIR."""
-  data, pairs, tokens = lines.find_user_text(arg)
+  data, pairs, tokens = sources.find_user_text(arg)
   config = base.get_config()
   config.row = None
   config.data.update(data, nfc=True)

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from transformer_jax.config import KEYS, Tag, values
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing.task import TREES
-from transformer_jax.prepare import lines, pieces, wmt14
+from transformer_jax.prepare import prepare, sources, wmt14
 from transformer_jax.prepare.sources import Reader
 from transformer_jax.scoring import bleu, translations
 from transformer_jax.scoring.output import Output, Scorer
@@ -52,10 +52,10 @@ LINES = Reader(
   output=TRANSLATION,
   readers={
     'wmt14': wmt14.read_splits,
-    'files': lines.from_files,
-    'embedded': lines.embedded,
+    'files': sources.from_files,
+    'embedded': sources.embedded,
   },
-  learners=pieces.learners,
+  learners=prepare.learners,
 )
 
 READERS = {reader.output.name: reader for reader in (LINES, TREES)}

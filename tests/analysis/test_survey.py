@@ -12,8 +12,7 @@ from toy import untrained
 from toy.corpus import write_tokens
 from transformer_jax.analysis import survey
 from transformer_jax.analysis.maps import KINDS, Pair, Weights
-from transformer_jax.data import batches
-from transformer_jax.data.batches import Sentences
+from transformer_jax.data.corpus import Sentences, read_split
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.runs.run import Run
@@ -66,7 +65,7 @@ def split_of(folder: pathlib.Path, sample: list[Pair]) -> tuple[Sentences, Sente
   """Returns a split of these pairs."""
   for name, texts in zip(('source', 'target'), zip(*sample, strict=True), strict=True):
     write_tokens(folder / f'x.{name}', [ids[:-1] for ids in texts])
-  return batches.read_split(folder, 'x')
+  return read_split(folder, 'x')
 
 
 def test_heads_are_known_by_what_they_attend_to():

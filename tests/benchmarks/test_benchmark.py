@@ -14,7 +14,8 @@ import pytest
 import toy.corpus
 from benchmarks import decoding, rivals, run, timing, training
 from configs import base
-from transformer_jax.data.batches import Batch, read_split
+from transformer_jax.data.batches import Batch
+from transformer_jax.data.corpus import read_split
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError

@@ -12,12 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toy.corpus import write_tokens
-from transformer_jax.data.batches import (
-  Batches,
-  Sentences,
-  choose_lengths,
-  token_writer,
-)
+from transformer_jax.data.batches import Batches, choose_lengths
+from transformer_jax.data.corpus import Sentences, token_writer
 from transformer_jax.data.vocabulary import EOS, PAD, UNK
 from transformer_jax.machine.errors import UserError
 

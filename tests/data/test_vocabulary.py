@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 import toy.corpus
 from toy.corpus import learn
-from transformer_jax.data import batches, vocabulary
-from transformer_jax.data.corpus import STREAMS
+from transformer_jax.data import vocabulary
+from transformer_jax.data.corpus import STREAMS, Sentences
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from transformer_jax.machine.errors import UserError
-from transformer_jax.prepare import pieces, prepare
+from transformer_jax.prepare import cleaning, prepare
 
 # Whatever is printable and likely, and some that naive code trips over: no-break and
 # ideographic spaces, combining and zero-width characters, an emoji, a replacement.
@@ -117,8 +117,8 @@ def sample(
   rows, texts = [*rows], [folder / name for name in 'ab']
   for path in texts:
     path.write_text(''.join(f'{path.name}{n}\n' for n in rows))
-  chosen = pieces.choose_pairs(texts, len(rows), count, seed)
-  a, b = ([*pieces.chosen_lines(path, chosen)] for path in texts)
+  chosen = cleaning.choose_pairs(texts, len(rows), count, seed)
+  a, b = ([*cleaning.chosen_lines(path, chosen)] for path in texts)
   assert [line[1:] for line in a] == [line[1:] for line in b]
   return [int(line[1:]) for line in a]
 
@@ -187,5 +187,5 @@ def test_encoding_is_the_vocabulary_s_own(block, number_words, texts, monkeypatc
   both = vocabulary.Vocabularies(number_words, number_words)
   prepare.encode_files(both, texts, paths, MAX_LENGTH, (str, str))
   for path, ids in zip(paths, zip(*kept, strict=True), strict=True):
-    read = batches.Sentences(path)
+    read = Sentences(path)
     assert [read[row][:-1] for row in range(len(read))] == [*ids]

@@ -18,7 +18,8 @@ from ml_collections import ConfigDict
 from toy import forms
 from toy.config import tiny
 from toy.corpus import WORDS, learn, write_tokens
-from transformer_jax.data import batches, text
+from transformer_jax.data import text
+from transformer_jax.data.corpus import Sentences
 from transformer_jax.data.vocabulary import EOS, PAD, Vocabularies, Vocabulary
 from transformer_jax.decoding.translate import Hypothesis, Translator
 from transformer_jax.machine.devices import replicate_read_only
@@ -213,13 +214,13 @@ def test_improbable_translations_are_counted():
   assert one.improbable == 6 and '6 translations; is the' in [*one.warnings()][-1]
 
 
-def sides(folder: pathlib.Path) -> tuple[list, batches.Sentences, batches.Sentences]:
+def sides(folder: pathlib.Path) -> tuple[list, Sentences, Sentences]:
   rng = random.Random(3)
   draw = lambda: rng.choices(range(3, 50), k=rng.randint(0, 15))
   pairs = [[draw(), draw()] for _ in range(40)]
   for name, ids in zip('st', zip(*pairs, strict=True), strict=True):
     write_tokens(folder / name, ids)
-  return pairs, batches.Sentences(folder / 's'), batches.Sentences(folder / 't')
+  return pairs, Sentences(folder / 's'), Sentences(folder / 't')
 
 
 @pytest.mark.devices

@@ -17,7 +17,8 @@ from toy.steps import (
   course_on_one,
   tiny_config,
 )
-from transformer_jax.data.batches import read_split, train_batches
+from transformer_jax.data.batches import train_batches
+from transformer_jax.data.corpus import read_split
 from transformer_jax.machine import hosts
 from transformer_jax.machine.errors import UserError
 from transformer_jax.training.trainer import Trainer

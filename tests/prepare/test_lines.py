@@ -9,14 +9,14 @@ import unicodedata
 import pyarrow
 import pyarrow.parquet
 import pytest
+from ml_collections import ConfigDict
 
 import toy.corpus
 from configs import base, my
 from toy.config import tiny
 from transformer_jax.data.corpus import SPLITS
 from transformer_jax.machine.errors import UserError
-from transformer_jax.prepare import lines as readers
-from transformer_jax.prepare import sources, wmt14
+from transformer_jax.prepare import cleaning, sources, wmt14
 from transformer_jax.prepare.sources import Source, Sources
 from transformer_jax.tasks import LINES
 
@@ -36,7 +36,7 @@ def test_files_by_name(raw: pathlib.Path):
   toy.corpus.write(raw / 'more', 'train', b'a\n', b'b\n')
   stems = {'train': ('more/train', 'train'), 'dev': (str(raw / 'dev'),)}
   config = tiny(**{f'data.files.{split}': some for split, some in stems.items()})
-  splits = lines(readers.from_files(config, raw))
+  splits = lines(sources.from_files(config, raw))
   assert splits['train'][0] == ('a', 'b')
   assert [len(splits[split]) for split in SPLITS] == [201, 5, 5]
 
@@ -46,7 +46,7 @@ def test_the_embedded_corpus(languages: tuple[str, str]):
   """Whole splits in either direction; results/ has references of these test lines."""
   keys = 'data.source_language', 'data.target_language'
   config = tiny(**dict(zip(keys, languages, strict=True)))
-  splits = lines(readers.embedded(config))
+  splits = lines(sources.embedded(config))
   assert [len(splits[split]) for split in SPLITS] == [70_000, 1_000, 1_000]
   texts = dict(zip(languages, zip(*splits['test'], strict=True), strict=True))
   result = json.loads((ROOT / 'results' / 'quickstart.en-de.json').read_text())
@@ -58,6 +58,10 @@ SAMPLES = {'data.files.dev': ('drawn:7',), 'data.files.test': ('drawn:5',)}
 DRAWN = tiny(**SAMPLES)
 
 
+def drawn(config: ConfigDict, raw: pathlib.Path) -> dict[str, list]:
+  return lines(cleaning.draw(sources.from_files(config, raw), config.data))
+
+
 def test_sampled_pairs_leave_training(raw: pathlib.Path):
   """So do other pairs of the same source; the order of the text does not matter."""
   texts = ((raw / f'train.{code}').read_bytes() for code in ('en', 'de'))
@@ -65,20 +69,20 @@ def test_sampled_pairs_leave_training(raw: pathlib.Path):
   one += [*(b' ' + line for line in one), *(b'faulty %d' % n for n in range(50))]
   other += [*(b'other ' + line for line in other), *[b''] * 50]
   toy.corpus.write(raw, 'train', *(b'\n'.join(side) + b'\n' for side in (one, other)))
-  splits = lines(readers.from_files(DRAWN, raw))
+  splits = drawn(DRAWN, raw)
   sampled = splits['dev'] + splits['test']
   held_out = {source.strip() for source, _ in sampled}
   train = {source.strip() for source, _ in splits['train']}
   assert len(held_out) == 12 and held_out.isdisjoint(train)
   assert all(target for _, target in sampled)
-  whole = lines(readers.from_files(tiny(), raw))['train']
+  whole = lines(sources.from_files(tiny(), raw))['train']
   assert {*splits['train'], *sampled} <= {*whole}
   rows = random.Random(1).sample(whole, len(whole))
   texts = ('\n'.join(side).encode() for side in zip(*rows, strict=True))
   toy.corpus.write(raw, 'train', *texts)
-  again = lines(readers.from_files(DRAWN, raw))
+  again = drawn(DRAWN, raw)
   assert again['dev'] == splits['dev'] and again['test'] == splits['test']
-  other = lines(readers.from_files(tiny(**SAMPLES | {'data.seed': 2}), raw))
+  other = drawn(tiny(**SAMPLES | {'data.seed': 2}), raw)
   assert other['dev'] != splits['dev']
 
 
@@ -88,7 +92,7 @@ def test_sampled_pairs_in_two_forms_leave_training(raw: pathlib.Path):
   form = lambda line: unicodedata.normalize('NFD', line.decode()).encode()
   one += [b' '.join(form(line).split()) for line in one]
   toy.corpus.write(raw, 'train', *[b'\n'.join(one)] * 2)
-  splits = lines(readers.from_files(DRAWN, raw))
+  splits = drawn(DRAWN, raw)
   read = {
     split: [unicodedata.normalize('NFC', ' '.join(pair[0].split())) for pair in pairs]
     for split, pairs in splits.items()
@@ -158,13 +162,13 @@ def test_sizes_of_own_text(tmp_path: pathlib.Path):
   assert config.data.files.dev == ('drawn:1000',)
 
 
-@pytest.mark.parametrize('name', readers.DEV_NAMES)
+@pytest.mark.parametrize('name', sources.DEV_NAMES)
 def test_files_of_dev(name: str, folder: pathlib.Path):
   (folder / f'{name}.cs').write_text('x\n')
   config = my.get_config(f'cs-en,{folder}')
   assert config.data.files.dev == (name,)
   with pytest.raises(UserError, match=rf'{name}\.en: no such file'):
-    readers.from_files(config, folder)
+    sources.from_files(config, folder)
 
 
 def test_files_of_dev_that_cannot_be_read(folder: pathlib.Path):
@@ -191,7 +195,7 @@ OWN_MESSAGES = [
 @pytest.mark.parametrize(('argument', 'message'), OWN_MESSAGES)
 def test_own_files_that_are_refused(argument: str, message: str, folder: pathlib.Path):
   with pytest.raises(UserError, match=message):
-    readers.find_user_text(argument.format(folder))
+    sources.find_user_text(argument.format(folder))
 
 
 WMT14 = base.get_config()
@@ -200,7 +204,7 @@ WMT14 = base.get_config()
 @pytest.fixture
 def pairs(raw: pathlib.Path) -> list[tuple[str, str]]:
   """Returns training pairs; one sentence ends in CR."""
-  rows = lines(readers.from_files(tiny(), raw))['train']
+  rows = lines(sources.from_files(tiny(), raw))['train']
   rows[3] = (rows[3][0], rows[3][1] + '\r')
   return rows
 
@@ -267,7 +271,7 @@ def test_local_files_beside_parquet_and_tfds(raw: pathlib.Path, pairs, monkeypat
   toy.corpus.write(folder, 'mine', b'c\n', b'd\n')
   tfds = Source('tfds', (), lambda: iter(pairs[:2]))
   monkeypatch.setattr(wmt14, 'tfds_source', lambda *_: tfds)
-  test = lines(readers.from_files(tiny(), raw))['test']
+  test = lines(sources.from_files(tiny(), raw))['test']
   expected = {'dev': [('a', 'b')], 'test': test}
   from_parquet = lines(wmt14.read_splits(WMT14, folder, None))
   assert from_parquet == expected | {'train': from_parquet['train']}
@@ -330,4 +334,5 @@ REFUSED = [
 def test_corpora_that_are_refused(changes: dict, folder: str, message: str, raw):
   with pytest.raises(UserError, match=message):
     where = None if folder is None else raw / folder
-    lines(LINES.sources(tiny(**changes), where, None))
+    config = tiny(**changes)
+    lines(cleaning.draw(LINES.sources(config, where, None), config.data))

@@ -12,12 +12,12 @@ import sentencepiece
 
 from toy.config import tiny
 from toy.corpus import decoded, number_lines, prepare, write, write_raw
-from transformer_jax.data import batches
 from transformer_jax.data.corpus import (
   NEWSTEST,
   SPLITS,
   Corpus,
   Overlap,
+  Sentences,
   corpus_settings,
   read_card,
 )
@@ -195,7 +195,7 @@ def test_words_are_counted_where_they_are_text(tmp_path: pathlib.Path):
   write_corpus(config, TREES, splits, tmp_path)
   words = Corpus.open(tmp_path / 'toy').vocabularies().source
   assert '▁rare' not in words.pieces() and '▁dog' in words.pieces()
-  side = batches.Sentences(tmp_path / 'toy' / 'train.source')
+  side = Sentences(tmp_path / 'toy' / 'train.source')
   assert side.lengths.tolist() == [4, 3, 4, 3] + [2] * 9
 
 

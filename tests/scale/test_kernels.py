@@ -24,7 +24,8 @@ import numpy as np
 import pytest
 
 from configs import base, big, multi30k, parsing, quickstart, table3
-from transformer_jax.data.batches import Shape, read_split, token_writer, train_batches
+from transformer_jax.data.batches import Shape, train_batches
+from transformer_jax.data.corpus import read_split, token_writer
 from transformer_jax.model import layers, ops
 from transformer_jax.model.attention import attend
 from transformer_jax.model.dropout import NO_DROPOUT, Dropout, DropoutKey

@@ -10,10 +10,9 @@ import pytest
 from ml_collections import ConfigDict
 
 from toy.config import tiny
-from transformer_jax.data import batches, vocabulary
-from transformer_jax.data.corpus import SPLITS, Card, read_card
-from transformer_jax.prepare import pieces
-from transformer_jax.prepare.prepare import write_corpus
+from transformer_jax.data import vocabulary
+from transformer_jax.data.corpus import SPLITS, Card, Sentences, read_card, token_writer
+from transformer_jax.prepare.prepare import learners, write_corpus
 from transformer_jax.prepare.sources import Reader
 from transformer_jax.tasks import LINES
 
@@ -70,20 +69,20 @@ def learn(
 ) -> None:
   """Learns byte pairs."""
   keys = {'data.character_coverage': coverage, 'data.byte_fallback': byte_fallback}
-  learn_pieces, _ = pieces.learners(tiny(**keys))
+  learn_pieces, _ = learners(tiny(**keys))
   learn_pieces(sentences, path, size)
 
 
 def write_tokens(path: pathlib.Path, sentences: Sequence[Sequence[int]]) -> None:
   """Writes PATH.tokens and PATH.offsets."""
-  with batches.token_writer(path) as append:
+  with token_writer(path) as append:
     ids = [i for ids in sentences for i in ids]
     append(np.array(ids, np.int64), np.array([*map(len, sentences)], np.int64))
 
 
 def decoded(folder: pathlib.Path, name: str) -> list[str]:
   words = vocabulary.Vocabulary(folder / 'vocabulary.model')
-  side = batches.Sentences(folder / name)
+  side = Sentences(folder / name)
   return words.decode([side[row] for row in range(len(side))])
 
 

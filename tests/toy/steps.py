@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from toy import forms
 from toy.config import tiny
 from toy.corpus import write_tokens
-from transformer_jax.data.batches import Split, read_split
+from transformer_jax.data.corpus import Split, read_split
 from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.machine.devices import AXIS, Devices
 from transformer_jax.model import build

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 KILLS = int(os.environ.get('TRANSFORMER_JAX_KILLS', '20'))
 STEP = 'transformer_jax.training.trainer:Trainer.step'
 COMPILE = 'jax.stages:Lowered.compile'
-LEARN = 'transformer_jax.prepare.pieces:learn'
+LEARN = 'transformer_jax.prepare.prepare:learn'
 BOOTSTRAP = 'transformer_jax.scoring.bleu:TextMetric.score'
 WRITE = 'transformer_jax.training.checkpoint:checksums'  # while a checkpoint is written
 

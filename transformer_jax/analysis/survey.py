@@ -8,14 +8,14 @@ from jaxtyping import PyTree
 from tqdm import tqdm
 
 from transformer_jax.analysis.maps import KINDS, Pair, RunAttention, is_punctuation
-from transformer_jax.data import batches
+from transformer_jax.data.corpus import Sentences
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.machine.errors import UserError
 from transformer_jax.report import page
 from transformer_jax.training.perplexity import Perplexity
 
-Split = tuple[batches.Sentences, batches.Sentences]
+Split = tuple[Sentences, Sentences]
 NAMED_HEADS = 3  # heads that a table names for each measure
 
 

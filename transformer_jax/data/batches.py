@@ -1,25 +1,18 @@
-"""Token files of a split, and the batches that they are cut into (section 5.1).
-
-PATH.tokens holds the ids of all sentences one after another as little-endian uint16,
-without EOS. PATH.offsets holds the start of each sentence and the end of the last one,
-as int64. Both are written block by block and memory-mapped.
+"""The batches that the token files of a split are cut into (section 5.1).
 
 Pairs are batched "by approximate sequence length" into few rectangular shapes, and
 `Batches.batch(step)` is a pure function of the files, the seed and the step. Memory
 holds 8 bytes a pair; the sentences stay in memory-mapped files.
 """
 
-import contextlib
 import math
-import os
-import pathlib
-from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import ml_collections
 import numpy as np
 
-from transformer_jax.data.vocabulary import EOS, PAD
+from transformer_jax.data.corpus import Sentences, Split
+from transformer_jax.data.vocabulary import PAD
 from transformer_jax.machine.errors import UserError
 
 PAPER_TOKENS = 25_000  # source and target tokens a batch, approximately; section 5.1
@@ -28,109 +21,6 @@ ALL = slice(None)
 # The number of rows may differ by this fraction from that of "approximately 25000"
 # tokens, if a class of lengths then fills whole batches.
 ROWS_MAY_DIFFER = 0.12
-
-TOKENS, OFFSETS = np.dtype('<u2'), np.dtype('<i8')
-
-
-@contextlib.contextmanager
-def token_writer(
-  path: pathlib.Path,
-) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
-  """Writes PATH.tokens and PATH.offsets while the context is open.
-
-  Yields a function that adds sentences: the ids of all, and each one's number of ids.
-  """
-  with (
-    open(f'{path}.tokens', 'wb') as ids_file,
-    open(f'{path}.offsets', 'wb') as ends_file,
-  ):
-    ends_file.write(np.zeros(1, OFFSETS).tobytes())
-    end = 0
-
-    def append(ids: np.ndarray, lengths: np.ndarray) -> None:
-      nonlocal end
-      ids_file.write(np.ascontiguousarray(ids, TOKENS).data)
-      ends_file.write((end + np.cumsum(lengths, dtype=OFFSETS)).tobytes())
-      end += len(ids)
-
-    yield append
-
-
-class Sentences:
-  """The sentences of one language of a split, memory-mapped from their two files.
-
-  Attributes:
-    tokens: [tokens] uint16, of all sentences.
-    offsets: [sentences + 1] int64, the start of each sentence and the end of the last.
-
-  Raises:
-    UserError: the two files contradict each other.
-  """
-
-  def __init__(self, path: pathlib.Path):
-    self.tokens = _mapped(f'{path}.tokens', TOKENS)
-    self.offsets = _mapped(f'{path}.offsets', OFFSETS)
-    ends = [*self.offsets[:1], *self.offsets[-1:]]
-    if ends != [0, len(self.tokens)] or (np.diff(self.offsets) < 0).any():
-      raise UserError(
-        f'{path}.tokens and .offsets do not fit each other; delete {path.parent} and '
-        'run scripts.prepare_data again'
-      )
-
-  def __len__(self) -> int:
-    return len(self.offsets) - 1
-
-  @property
-  def lengths(self) -> np.ndarray:
-    """The number of tokens of each sentence with its EOS: [sentences] int32."""
-    return (np.diff(self.offsets) + 1).astype(np.int32)
-
-  def __getitem__(self, row: int) -> list[int]:
-    """Returns the ids of a sentence, with EOS."""
-    start, end = self.offsets[row : row + 2]
-    return [*self.tokens[start:end].tolist(), EOS]
-
-  def pad(self, rows: np.ndarray, length: int) -> np.ndarray:
-    """Returns sentences with EOS, padded: [len(rows), length] int32.
-
-    Args:
-      rows: the numbers of the sentences; -1 is an empty row, without EOS.
-    """
-    position = np.arange(length)
-    starts = self.offsets[rows]
-    counts = self.offsets[rows + 1] - starts  # of row -1, 0 or less
-    tokens = np.zeros((len(rows), length), TOKENS)
-    if len(self.tokens):
-      # Each row reads on into the next sentence, which is faster than selecting the
-      # tokens of its own. The others are replaced below.
-      np.take(self.tokens, starts[:, None] + position, out=tokens, mode='clip')
-    block = np.where(position < counts[:, None], tokens, PAD).astype(np.int32)
-    real = np.flatnonzero(rows >= 0)
-    block[real, counts[real]] = EOS
-    return block
-
-
-def _mapped(path: str, dtype: np.dtype) -> np.ndarray:
-  """Returns the numbers of a file, memory-mapped."""
-  count = os.path.getsize(path) // dtype.itemsize
-  if not count:  # an empty file cannot be mapped
-    return np.zeros(0, dtype)
-  return np.asarray(np.memmap(path, dtype, 'r', shape=(count,)))
-
-
-class Split(NamedTuple):
-  """The pairs of train, dev or test as token ids."""
-
-  source: Sentences
-  target: Sentences
-
-
-def read_split(folder: pathlib.Path, split: str) -> Split:
-  """Returns a split of a folder; Corpus.split() verifies its files before."""
-  return Split(*(Sentences(folder / f'{split}.{x}') for x in ('source', 'target')))
-
-
-# Batches
 
 
 class Shape(NamedTuple):

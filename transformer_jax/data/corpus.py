@@ -3,21 +3,28 @@
 The card names the folder's files with their sums, and what they come from. A corpus's
 identity is a hash of what is in its folder: vocabulary, token files, and the text of
 dev and test. The files that it was prepared from are no part of the identity.
+
+PATH.tokens holds the ids of all sentences one after another as little-endian uint16,
+without EOS. PATH.offsets holds the start of each sentence and the end of the last one,
+as int64. Both are written block by block and memory-mapped.
 """
 
+import contextlib
 import hashlib
 import json
+import os
 import pathlib
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import ml_collections
 import msgspec
+import numpy as np
 
 from transformer_jax.config import KEYS, Tag, as_json, values
-from transformer_jax.data import batches, vocabulary
-from transformer_jax.data.vocabulary import Vocabularies
+from transformer_jax.data import vocabulary
+from transformer_jax.data.vocabulary import EOS, PAD, Vocabularies
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
 
@@ -184,6 +191,109 @@ def identity(sums: Mapping[str, str]) -> str:
   return hashlib.sha256(''.join(lines).encode()).hexdigest()
 
 
+# Token files
+
+TOKENS, OFFSETS = np.dtype('<u2'), np.dtype('<i8')
+
+
+@contextlib.contextmanager
+def token_writer(
+  path: pathlib.Path,
+) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
+  """Writes PATH.tokens and PATH.offsets while the context is open.
+
+  Yields a function that adds sentences: the ids of all, and each one's number of ids.
+  """
+  with (
+    open(f'{path}.tokens', 'wb') as ids_file,
+    open(f'{path}.offsets', 'wb') as ends_file,
+  ):
+    ends_file.write(np.zeros(1, OFFSETS).tobytes())
+    end = 0
+
+    def append(ids: np.ndarray, lengths: np.ndarray) -> None:
+      nonlocal end
+      ids_file.write(np.ascontiguousarray(ids, TOKENS).data)
+      ends_file.write((end + np.cumsum(lengths, dtype=OFFSETS)).tobytes())
+      end += len(ids)
+
+    yield append
+
+
+class Sentences:
+  """The sentences of one language of a split, memory-mapped from their two files.
+
+  Attributes:
+    tokens: [tokens] uint16, of all sentences.
+    offsets: [sentences + 1] int64, the start of each sentence and the end of the last.
+
+  Raises:
+    UserError: the two files contradict each other.
+  """
+
+  def __init__(self, path: pathlib.Path):
+    self.tokens = _mapped(f'{path}.tokens', TOKENS)
+    self.offsets = _mapped(f'{path}.offsets', OFFSETS)
+    ends = [*self.offsets[:1], *self.offsets[-1:]]
+    if ends != [0, len(self.tokens)] or (np.diff(self.offsets) < 0).any():
+      raise UserError(
+        f'{path}.tokens and .offsets do not fit each other; delete {path.parent} and '
+        'run scripts.prepare_data again'
+      )
+
+  def __len__(self) -> int:
+    return len(self.offsets) - 1
+
+  @property
+  def lengths(self) -> np.ndarray:
+    """The number of tokens of each sentence with its EOS: [sentences] int32."""
+    return (np.diff(self.offsets) + 1).astype(np.int32)
+
+  def __getitem__(self, row: int) -> list[int]:
+    """Returns the ids of a sentence, with EOS."""
+    start, end = self.offsets[row : row + 2]
+    return [*self.tokens[start:end].tolist(), EOS]
+
+  def pad(self, rows: np.ndarray, length: int) -> np.ndarray:
+    """Returns sentences with EOS, padded: [len(rows), length] int32.
+
+    Args:
+      rows: the numbers of the sentences; -1 is an empty row, without EOS.
+    """
+    position = np.arange(length)
+    starts = self.offsets[rows]
+    counts = self.offsets[rows + 1] - starts  # of row -1, 0 or less
+    tokens = np.zeros((len(rows), length), TOKENS)
+    if len(self.tokens):
+      # Each row reads on into the next sentence, which is faster than selecting the
+      # tokens of its own. The others are replaced below.
+      np.take(self.tokens, starts[:, None] + position, out=tokens, mode='clip')
+    block = np.where(position < counts[:, None], tokens, PAD).astype(np.int32)
+    real = np.flatnonzero(rows >= 0)
+    block[real, counts[real]] = EOS
+    return block
+
+
+def _mapped(path: str, dtype: np.dtype) -> np.ndarray:
+  """Returns the numbers of a file, memory-mapped."""
+  count = os.path.getsize(path) // dtype.itemsize
+  if not count:  # an empty file cannot be mapped
+    return np.zeros(0, dtype)
+  return np.asarray(np.memmap(path, dtype, 'r', shape=(count,)))
+
+
+class Split(NamedTuple):
+  """The pairs of train, dev or test as token ids."""
+
+  source: Sentences
+  target: Sentences
+
+
+def read_split(folder: pathlib.Path, split: str) -> Split:
+  """Returns a split of a folder; Corpus.split() verifies its files before."""
+  return Split(*(Sentences(folder / f'{split}.{x}') for x in ('source', 'target')))
+
+
 # The folder
 
 
@@ -224,7 +334,7 @@ class Corpus(NamedTuple):
     self._verify(vocabulary.FILES & self.card.sha256.keys())
     return vocabulary.read(self.folder, self.card.sha256)
 
-  def split(self, name: str) -> batches.Split:
+  def split(self, name: str) -> Split:
     """Returns the token ids of train, dev or test.
 
     Raises UserError if a file is not the one on the card, or has an id that no piece
@@ -232,7 +342,7 @@ class Corpus(NamedTuple):
     """
     parts = 'tokens', 'offsets'
     self._verify({f'{name}.{stream}.{part}' for stream in STREAMS for part in parts})
-    split = batches.read_split(self.folder, name)
+    split = read_split(self.folder, name)
     for stream, side, known in zip(STREAMS, split, self.vocabularies(), strict=True):
       if side.tokens.max(initial=0) >= len(known):
         raise UserError(

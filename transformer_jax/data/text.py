@@ -136,10 +136,15 @@ def decode_line(line: bytes) -> str | None:
     return None
 
 
+def nfc(line: str) -> str:
+  """Returns a line in Unicode's NFC, in which an accented letter is one character."""
+  return unicodedata.normalize('NFC', line)
+
+
 def normalise(line: str, data: ConfigDict) -> str:
   """Returns a line in small letters (data.lowercase) and in NFC (data.nfc)."""
   line = line.lower() if data.lowercase else line
-  return unicodedata.normalize('NFC', line) if data.nfc else line
+  return nfc(line) if data.nfc else line
 
 
 def input_line(line: str, data: ConfigDict) -> str:

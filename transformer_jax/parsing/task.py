@@ -21,8 +21,7 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import evalb, pcfg, treebanks, trees, words
 from transformer_jax.parsing.evalb import Parsing
 from transformer_jax.parsing.trees import Tree
-from transformer_jax.prepare import lines
-from transformer_jax.prepare.sources import Reader, Sources
+from transformer_jax.prepare.sources import Reader, Sources, check_folder
 from transformer_jax.scoring.output import (
   Mask,
   Output,
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def _sources(config: ConfigDict, raw_dir: pathlib.Path | None, _: Any) -> Sources:
-  folder = lines.check_folder(config, raw_dir)
+  folder = check_folder(config, raw_dir)
   return treebanks.read_splits(folder, config.data.files, config.data.seed)
 
 

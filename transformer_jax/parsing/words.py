@@ -21,8 +21,8 @@ from transformer_jax.data.vocabulary import (
   UNKNOWN_TOKEN,
   Vocabulary,
 )
-from transformer_jax.prepare import pieces
-from transformer_jax.prepare.pieces import Learner
+from transformer_jax.prepare import prepare
+from transformer_jax.prepare.sources import Learner
 
 # Begins every class. SentencePiece refuses '<unk>' in a piece.
 CLASS = f'{UNKNOWN_TOKEN}-'
@@ -37,7 +37,7 @@ _LONGEST_FIRST = sorted(_ENDINGS.split(), key=len, reverse=True)
 
 def learners(config: ConfigDict) -> tuple[Learner, Learner]:
   """Returns what learns the vocabulary of a corpus, and one of the target alone."""
-  source = learn_words if config.data.whole_words else pieces.learners(config)[0]
+  source = learn_words if config.data.whole_words else prepare.learners(config)[0]
   return source, learn_tokens
 
 
@@ -89,7 +89,7 @@ def _learn_counted(counts: Counter[str], path: pathlib.Path, size: int) -> None:
   options |= {'character_coverage': 1.0}  # a token of rarer characters would be lost
   options |= {'control_symbols': unused} if unused else {}
   lines = (f'{token}\t{count}' for token, count in counts.items())
-  pieces.learn(lines, path, size, options)
+  prepare.learn(lines, path, size, options)
 
 
 # Classes of rare words

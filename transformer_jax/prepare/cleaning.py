@@ -1,8 +1,10 @@
-"""Cleans training text: drops bad pairs, and counts them by reason.
+"""Chooses the pairs of a corpus: drops bad ones, takes samples, checks languages.
 
 Dev and test are not cleaned. All text must be in the languages of the config.
 """
 
+import functools
+import hashlib
 import itertools
 import pathlib
 import re
@@ -10,7 +12,7 @@ import string
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,13 +23,16 @@ from transformer_jax.config import Cleaning
 from transformer_jax.data import text
 from transformer_jax.data.corpus import SourceEntry, languages
 from transformer_jax.machine.errors import UserError
-from transformer_jax.prepare.sources import Pair, Source
+from transformer_jax.prepare.sources import Pair, Source, Sources
 
 # NUL, and characters that some program takes for the end of a line: mostly damage.
 # U+0085 is allowed: web text has it for the ellipsis of Windows' code page 1252.
 _CONTROL = re.compile('[\x00\n\x0b\x0c\r\x1c-\x1e\u2028\u2029]')
 
 _SAMPLE = 1_000  # pairs of a source whose languages are checked
+
+# Fibonacci hashing's constant, 2**64 / phi (Knuth, volume 3, section 6.4).
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 # Faults of what is no text, or text in another encoding.
 _NOT_UTF8, _CONTROLS = 'not UTF-8', 'control character'
@@ -177,6 +182,59 @@ def write_clean_text(
   return cleaned
 
 
+# Samples by a hash of the text
+
+
+def choose_pairs(
+  texts: Sequence[pathlib.Path], pairs: int, count: int, seed: int
+) -> np.ndarray:
+  """Returns which pairs are in a random sample of `count` pairs: [pairs] bool.
+
+  They are the pairs with the smallest hashes of text and seed, so the order of the text
+  does not matter.
+
+  Args:
+    texts: two files with a sentence a line, UTF-8.
+    pairs: the number of lines of each file.
+  """
+  chosen = np.ones(pairs, bool)
+  if count < pairs:
+    chosen[:] = False
+    chosen[np.argpartition(_hashes(texts, seed), count)[:count]] = True
+  return chosen
+
+
+def _sample_hash(text: bytes, seed: int) -> bytes:
+  """Returns what orders texts at random: a sample has the smallest."""
+  return hashlib.sha256(b'%d\t%b' % (seed, text)).digest()
+
+
+def _hashes(texts: Sequence[pathlib.Path], seed: int) -> np.ndarray:
+  """Returns a hash of each pair's text and its number among equals: [pairs] uint64."""
+  digests = bytearray()
+  with texts[0].open('rb') as source, texts[1].open('rb') as target:
+    for a, b in zip(source, target, strict=True):
+      digests += _sample_hash(a + b, seed)[:8]
+  hashes = np.frombuffer(digests, '<u8')
+  order = np.argsort(hashes, kind='stable')
+  ordered, position = hashes[order], np.arange(len(hashes))
+  is_first = np.diff(ordered, prepend=~ordered[:1]) != 0
+  number = position - np.maximum.accumulate(np.where(is_first, position, 0))
+  # Spread the hashes of equal pairs, or all or none of them would be chosen.
+  spread = np.empty_like(hashes)
+  spread[order] = ordered + number.astype(np.uint64) * _GOLDEN
+  return spread
+
+
+def chosen_lines(
+  path: pathlib.Path, chosen: Iterable[bool] = itertools.repeat(True)
+) -> Iterator[str]:
+  """Yields the lines of a file that are chosen ([lines] bool), or all."""
+  with path.open(encoding='utf-8', newline='\n') as file:
+    for line in itertools.compress(file, chosen):
+      yield line.removesuffix('\n')
+
+
 def keep_lines(texts: Sequence[pathlib.Path], chosen: np.ndarray) -> None:
   """Removes all lines of two files but the `chosen` ones ([pairs] bool)."""
   for path in texts:
@@ -214,6 +272,87 @@ def check_pairing(name: str, source: np.ndarray, target: np.ndarray) -> None:
       'the target the translation of line n of the source?',
       file=sys.stderr,
     )
+
+
+# Dev and test out of training
+
+
+def draw(splits: Sources, data: ConfigDict) -> Sources:
+  """Takes dev or test from training, if that is their source.
+
+  Training loses all pairs with the same sources. Sources are the same if a model reads
+  the same text, see _as_read(). A hash of its source and the seed decides whether a
+  pair is taken, so the order of the text does not matter. The first pair that is read
+  causes training to be read.
+
+  Args:
+    data: the config's. A pair beyond the limits of its cleaning is not taken.
+  """
+  drawn = {split: some[0] for split, some in splits.items() if some and some[0].drawn}
+  if not drawn:
+    return splits
+  counts, train = {s: source.drawn for s, source in drawn.items()}, splits['train']
+  choose = functools.cache(lambda: _choose_pairs(train, counts, data))
+  first = 0
+  for split, source in drawn.items():
+    part = slice(first, first + source.drawn)
+    pairs = functools.partial(_part_of, choose, part)
+    splits = splits | {split: [source._replace(pairs=pairs)]}
+    first = part.stop
+  remaining = lambda source: functools.partial(
+    _remaining, source, choose, data.lowercase
+  )
+  return splits | {'train': [s._replace(pairs=remaining(s)) for s in train]}
+
+
+def _part_of(choose: Callable[[], list[Pair]], part: slice) -> Iterator[Pair]:
+  yield from choose()[part]
+
+
+def _remaining(
+  whole: Source, choose: Callable[[], list[Pair]], lowercase: bool
+) -> Iterator[Pair | UserError]:
+  """Yields the pairs of a training source whose source sentence was not chosen."""
+  held_out = {_as_read(line, lowercase) for line, _ in choose() if line is not None}
+  for pair in whole.pairs():
+    sentence = None if isinstance(pair, UserError) else pair[0]
+    if sentence is None or _as_read(sentence, lowercase) not in held_out:
+      yield pair
+
+
+def _as_read(sentence: str, lowercase: bool) -> str:
+  """Returns what tells sentences apart for a model: in NFC, with single spaces."""
+  sentence = sentence.lower() if lowercase else sentence
+  return ' '.join(text.nfc(sentence).split())
+
+
+def _choose_pairs(
+  train: Sequence[Source], counts: Mapping[str, int], data: ConfigDict
+) -> list[Pair]:
+  """Returns the good pairs of the smallest hashes, one of each source sentence."""
+  total, read, limits = sum(counts.values()), 0, Cleaning(**data.cleaning)
+  chosen: dict[bytes, Pair] = {}
+  faults: Counter[str] = Counter()
+  pairs = itertools.chain.from_iterable(source.pairs() for source in train)
+  for pair in tqdm(pairs, f'drawing {total:,} pairs', unit=' pairs', unit_scale=True):
+    read += 1
+    if (reason := fault(pair, limits)) is not None:
+      faults[reason] += 1
+      continue
+    line = _as_read(pair[0], data.lowercase)
+    key = _sample_hash(line.encode(), data.seed)
+    chosen[key] = min(pair, chosen.get(key, pair))
+    if len(chosen) == 2 * total:
+      chosen = dict(sorted(chosen.items())[:total])
+  check_is_text(' and '.join(source.name for source in train), read, faults)
+  if len(chosen) < total:
+    numbers = ' and '.join(f'{count:,} for {split}' for split, count in counts.items())
+    raise UserError(
+      f'training has {len(chosen)} good pairs of different sources, and {numbers} are '
+      'to be drawn: give files for dev and test, or draw fewer '
+      '(--config.data.files.dev="(\'drawn:9\',)")'
+    )
+  return [chosen[key] for key in sorted(chosen)[:total]]
 
 
 # Languages

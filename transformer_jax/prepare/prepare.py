@@ -4,6 +4,7 @@ Writes a folder NAME.partial and renames it to NAME at the end, so that a folder
 always complete. Training text is not held in memory.
 """
 
+import functools
 import itertools
 import os
 import pathlib
@@ -11,15 +12,16 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
-from unicodedata import normalize
+from typing import Any
 
 import ml_collections
 import numpy as np
+import sentencepiece
 from tqdm import tqdm
 
-from transformer_jax.data import batches, text, vocabulary
+from transformer_jax.data import text, vocabulary
 from transformer_jax.data.corpus import (
   NEWSTEST,
   SPLITS,
@@ -33,15 +35,27 @@ from transformer_jax.data.corpus import (
   corpus_settings,
   languages,
   paper_set,
+  read_split,
+  token_writer,
   write_card,
 )
-from transformer_jax.data.vocabulary import Vocabularies, Vocabulary
+from transformer_jax.data.vocabulary import (
+  BOS,
+  EOS,
+  PAD,
+  UNK,
+  Vocabularies,
+  Vocabulary,
+)
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.prepare import cleaning, pieces
-from transformer_jax.prepare.sources import Reader, Sources
+from transformer_jax.prepare import cleaning
+from transformer_jax.prepare.sources import Learner, Reader, Sources
 
 _BLOCK = 20_000  # pairs that are encoded at once
+# SentencePiece ignores longer lines, which cleaning drops by default.
+MAX_LINE_BYTES = 100_000
+_ONLY_ERRORS = 2  # SentencePiece's minloglevel
 
 
 def ensure(
@@ -154,10 +168,10 @@ def encode_files(
     text or bytes of rare text.
   """
   unknown, counts = [0, 0], [0, 0]
-  lines = zip(*map(pieces.chosen_lines, texts), strict=True)
+  lines = zip(*map(cleaning.chosen_lines, texts), strict=True)
   with (
-    batches.token_writer(outputs[0]) as add_source,
-    batches.token_writer(outputs[1]) as add_target,
+    token_writer(outputs[0]) as add_source,
+    token_writer(outputs[1]) as add_target,
     tqdm(desc='encoding', unit=' pairs', unit_scale=True, delay=1) as bar,
   ):
     while pairs := [*itertools.islice(lines, _BLOCK)]:
@@ -179,7 +193,7 @@ def encode_files(
 
 def _words(line: str) -> str:
   """Returns the words of a line in lower case; the line itself if it has none."""
-  return ' '.join(re.findall(r'\w+', normalize('NFC', line).lower())) or line.strip()
+  return ' '.join(re.findall(r'\w+', text.nfc(line).lower())) or line.strip()
 
 
 class Preparation:
@@ -198,7 +212,8 @@ class Preparation:
     folder: pathlib.Path,
     parent: pathlib.Path | None,
   ):
-    self._config, self._reader, self._sources = config, reader, sources
+    self._config, self._reader = config, reader
+    self._sources = cleaning.draw(sources, config.data)
     self._folder, self._parent = folder, parent
     self._texts = {
       split: [folder / f'{split}.{stream}.txt' for stream in STREAMS]
@@ -207,7 +222,7 @@ class Preparation:
     self._normalise = lambda line: text.normalise(line, config.data)
     target = reader.output.target(config)
     if config.data.vocabulary:
-      pieces.check_vocabulary(config)
+      check_vocabulary(config)
     self._target = lambda line: target(self._normalise(line))
 
   def write(self) -> None:
@@ -258,7 +273,7 @@ class Preparation:
     kept = [entry.read - sum(entry.dropped.values()) for entry in entries]
     counted = np.repeat([source.counts_for_vocabulary for source in sources], kept)
     if (beyond := len(counted) - config.data.train_pairs) > 0:
-      chosen = pieces.choose_pairs(
+      chosen = cleaning.choose_pairs(
         texts, len(counted), config.data.train_pairs, config.data.seed
       )
       cleaning.keep_lines(texts, chosen)
@@ -283,7 +298,7 @@ class Preparation:
       converters, limit = (source, str), self._config.data.max_length
     paths = [self._folder / f'{split}.{stream}' for stream in STREAMS]
     unknown = encode_files(vocabularies, self._texts[split], paths, limit, converters)
-    both = batches.read_split(self._folder, split)
+    both = read_split(self._folder, split)
     if not len(both[0]):
       raise UserError(
         f'every training pair is over max_length={limit} tokens '
@@ -325,12 +340,12 @@ class Preparation:
     count = min(len(counted), config.data.vocabulary_pairs)
     print(f'learning {size:,} pieces from {count:,} pairs', file=sys.stderr)
     texts = self._texts['train']
-    chosen = pieces.choose_pairs(texts, len(counted), count, config.data.seed)
+    chosen = cleaning.choose_pairs(texts, len(counted), count, config.data.seed)
     learn, learn_target = self._reader.learners(config)
     # The parts of a treebank repeat its words, which would then seem to be frequent.
     sampled = chosen & counted if config.data.whole_words and counted.any() else chosen
-    lines = pieces.chosen_lines(texts[0], sampled)
-    targets = pieces.chosen_lines(texts[1], chosen)
+    lines = cleaning.chosen_lines(texts[0], sampled)
+    targets = cleaning.chosen_lines(texts[1], chosen)
     sentences, of_target = int(sampled.sum()), int(chosen.sum())
     if not target_size:
       lines = itertools.chain(lines, targets)
@@ -409,7 +424,7 @@ class Preparation:
 
     def triples(split: str) -> Iterator[tuple[str, str, tuple[str, str]]]:
       """Yields what is compared of each pair: source, target, both."""
-      for pair in zip(*map(pieces.chosen_lines, self._texts[split]), strict=True):
+      for pair in zip(*map(cleaning.chosen_lines, self._texts[split]), strict=True):
         source, target = map(_words, pair)
         yield source, target, (source, target)
 
@@ -430,3 +445,74 @@ class Preparation:
       if any(overlap.counts().values()):
         about = f'{other} has of its {len(own[split]):,} pairs {overlap}'
         print(f'{split}: {about}', file=sys.stderr)
+
+
+# Vocabularies
+
+
+def learners(config: ml_collections.ConfigDict) -> tuple[Learner, Learner]:
+  """Returns learners of byte pairs: of source or both languages, and of the target.
+
+  The rarest characters, beyond `character_coverage`, get no piece. They become <unk>,
+  or, with `byte_fallback`, are spelt in bytes, which take 256 pieces.
+  """
+  names = 'character_coverage', 'byte_fallback'
+  options = {'model_type': 'bpe'} | {name: config.data[name] for name in names}
+  learn_pieces = functools.partial(learn, options=options)
+  return learn_pieces, learn_pieces
+
+
+def learn(
+  lines: Iterable[str], path: pathlib.Path, size: int, options: Mapping[str, Any]
+) -> None:
+  """Runs SentencePiece on lines, which are those of a text or its counted tokens.
+
+  Raises:
+    UserError: the lines have fewer pieces, or more characters than pieces.
+  """
+  with path.open('wb') as model:
+    try:
+      sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        vocab_size=size,
+        **options,
+        normalization_rule_name='identity',
+        max_sentence_length=MAX_LINE_BYTES,
+        pad_id=PAD,
+        eos_id=EOS,
+        bos_id=BOS,
+        unk_id=UNK,
+        minloglevel=_ONLY_ERRORS,
+      )
+    except RuntimeError as error:
+      key = 'target_vocab_size' if path.name == vocabulary.TARGETS else 'vocab_size'
+      reason = str(error).rpartition('] ')[2]
+      if needed := re.search(r'smaller than required_chars. \d+ vs (\d+)', reason):
+        reason = (
+          f'its characters alone, and bytes if there are any, take {needed[1]}: give '
+          f'more pieces, or a lower --config.data.character_coverage'
+        )
+      raise UserError(
+        f'no vocabulary of {size} pieces (--config.model.{key}) can be made from '
+        f'this corpus: {reason}'
+      ) from error
+
+
+def check_vocabulary(config: ml_collections.ConfigDict) -> None:
+  """Raises UserError unless data.vocabulary is a model that the config can use."""
+  path = pathlib.Path(config.data.vocabulary)
+  if not path.is_file():
+    raise UserError(f'{path}: no such file (--config.data.vocabulary)')
+  ours, size = Vocabulary(path), config.model.vocab_size
+  if config.model.target_vocab_size or config.init_from.vocabulary:
+    raise UserError(
+      'data.vocabulary is of both languages: it goes neither with '
+      '--config.model.target_vocab_size nor with --init_from'
+    )
+  ours.check()
+  if len(ours) != size:
+    raise UserError(
+      f'{path} has {len(ours)} pieces, and the config says {size}: give '
+      f'--config.model.vocab_size={len(ours)}'
+    )

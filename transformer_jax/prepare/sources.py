@@ -1,4 +1,4 @@
-"""Sources of sentence pairs: files of text, and the test sets of sacreBLEU.
+"""Sources of sentence pairs: files of text, sacreBLEU's test sets, the embedded corpus.
 
 A file is called STEM.LANGUAGE, or the same with .gz, .zst, .bz2 or .xz at its end. Line
 n of one language translates line n of the other.
@@ -7,20 +7,21 @@ n of one language translates line n of the other.
 import dataclasses
 import functools
 import glob
+import hashlib
 import html
 import itertools
 import os
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from transformer_jax.data.corpus import SACREBLEU
+from transformer_jax.data import text
+from transformer_jax.data.corpus import SACREBLEU, SPLITS, languages
 from transformer_jax.data.text import PACKED, read_bytes, read_lines
 from transformer_jax.machine.errors import UserError
-from transformer_jax.prepare.pieces import Learner
 from transformer_jax.scoring.output import Output
 
 _SEGMENT = re.compile(r'<seg\b[^>]*>(.*?)</seg>', re.IGNORECASE | re.DOTALL)
@@ -28,6 +29,18 @@ _SEGMENT = re.compile(r'<seg\b[^>]*>(.*?)</seg>', re.IGNORECASE | re.DOTALL)
 _ENTITY = re.compile(r'&#?\w+;')
 # No-break spaces stay: newstest2014 in French has 1,478 of them.
 _SPACE = re.compile('[ \t\n\r\f\v]+')
+
+# The embedded corpus: English, a tab and German a line, and the lines of each split.
+EMBEDDED = pathlib.Path(__file__).with_name('embedded.en-de.tsv.xz')
+EMBEDDED_LINES = {'train': (0, 70_000), 'dev': (70_000, 71_000), 'test': (71_000, None)}
+
+# In place of a file's name in a config, takes this many pairs from training.
+DRAW = 'drawn:'
+MOST_HELD_OUT = 1000  # pairs of dev or test that are taken from a user's own text
+# Characters of a token with 8,000 pieces: 3.3 to 4.5 in English, French and German.
+TOKEN = 4.5
+# Names of the files of dev in a user's own folder; the first that exists counts.
+DEV_NAMES = ('dev', 'valid', 'val', 'validation')
 
 # Source and target sentence; None for a side that is not UTF-8.
 Pair = tuple[str | None, str | None]
@@ -43,15 +56,21 @@ class Source(NamedTuple):
       error in place of a flawed pair.
     counts_for_vocabulary: False if its pairs are made of another source's: a vocabulary
       of whole words does not count their words.
+    drawn: the number of pairs of dev or test that cleaning.draw() takes from training,
+      if `pairs` has none.
   """
 
   name: str
   files: tuple[pathlib.Path, ...]
   pairs: Callable[[], Iterator[Pair | UserError]]
   counts_for_vocabulary: bool = True
+  drawn: int = 0
 
 
 Sources = dict[str, list[Source]]  # by the splits of a corpus
+
+# Learns a vocabulary of this many pieces from lines, and writes it to a file.
+Learner = Callable[[Iterable[str], pathlib.Path, int], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,8 +114,8 @@ def read_segments(path: pathlib.Path) -> Iterator[str]:
   Replaces entities, and each run of white space by one space.
   """
   for segment in _SEGMENT.findall(read_bytes(path).decode()):
-    text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), segment)
-    yield _SPACE.sub(' ', text).strip(' ')
+    plain = _ENTITY.sub(lambda entity: html.unescape(entity[0]), segment)
+    yield _SPACE.sub(' ', plain).strip(' ')
 
 
 def read_pairs(
@@ -207,3 +226,115 @@ def sacrebleu_source(stem: str, languages: tuple[str, str]) -> Source:
   source, target = paths
   read = functools.partial(read_pairs, source, target, read_segments)
   return Source(' and '.join(path.name for path in paths), paths, read)
+
+
+# Readers of whole corpora
+
+
+def from_files(
+  config: ConfigDict, raw_dir: pathlib.Path | None, _: pathlib.Path | None = None
+) -> Sources:
+  """Reads files of text in `raw_dir`, test sets of sacreBLEU, and pairs of training."""
+  raw_dir = check_folder(config, raw_dir)
+  pair, seed = languages(config), config.data.seed
+  splits: Sources = {}
+  for split in SPLITS:
+    stems = config.data.files[split]
+    if split != 'train' and any(stem.startswith(DRAW) for stem in stems):
+      number = stems[0].removeprefix(DRAW)
+      if len(stems) > 1 or not number.isdecimal() or not int(number):
+        raise UserError(
+          f'data.files.{split}={tuple(stems)}: {DRAW} and a number, which stands '
+          f"alone, such as ('{DRAW}1000',)"
+        )
+      name = f'{number} pairs drawn from training, seed {seed}'
+      splits[split] = [Source(name, (), lambda: iter(()), drawn=int(number))]
+      continue
+    splits[split] = [
+      sacrebleu_source(stem, pair)
+      if stem.startswith(SACREBLEU)
+      else file_source(raw_dir, stem + config.data.suffix, pair)
+      for stem in stems
+    ]
+  return splits
+
+
+def check_folder(config: ConfigDict, raw_dir: pathlib.Path | None) -> pathlib.Path:
+  """Returns the folder of the raw text; raises UserError if there is none."""
+  if raw_dir is None:
+    raise UserError(
+      f'{config.data.name} is not prepared in --data_dir: give --raw_dir to prepare it'
+    )
+  if not raw_dir.is_dir():
+    raise UserError(f'{raw_dir}: no such folder (--raw_dir)')
+  return raw_dir
+
+
+def embedded(config: ConfigDict, *_: pathlib.Path | None) -> Sources:
+  """Reads the quickstart's corpus, a file of the package (docs/quickstart.md)."""
+  pair = languages(config)
+  if {*pair} != {'en', 'de'}:
+    raise UserError(f'{"-".join(pair)}: the embedded corpus is en-de')
+  order = 1 if pair[0] == 'en' else -1
+
+  def read(start: int, stop: int | None) -> Iterator[Pair]:
+    for line in itertools.islice(read_lines(EMBEDDED), start, stop):
+      source, target = str(line).split('\t')[::order]
+      yield source, target
+
+  source = lambda *lines: Source(
+    EMBEDDED.name, (EMBEDDED,), functools.partial(read, *lines)
+  )
+  return {split: [source(*lines)] for split, lines in EMBEDDED_LINES.items()}
+
+
+# A user's own folder
+
+
+def find_user_text(argument: str) -> tuple[dict[str, Any], int, int]:
+  """Returns keys of `data` for the text that 'SOURCE-TARGET,DIR' names, and its size.
+
+  The size is that of train: its pairs, and its target tokens, approximately. Takes dev
+  and test from train if they have no files of their own.
+
+  Raises:
+    UserError: the argument has another form, or train is missing or damaged.
+  """
+  pair, _, name = argument.partition(',')
+  languages = tuple(pair.split('-'))
+  if len(languages) != 2 or not name:
+    raise UserError(
+      f'{argument or "my.py"}: give two languages and the folder of the text, '
+      '--config=configs/my.py:SOURCE-TARGET,DIR, such as my.py:de-en,texts; a region '
+      'is written with _, as in my.py:zh_Hant-en,texts'
+    )
+  for language in languages:
+    text.check_code(language)
+  if len({*languages}) == 1:
+    raise UserError(f'my.py:{argument}: two different languages, such as de-en')
+  folder = pathlib.Path(name).expanduser().resolve()
+  paths = [find_file(folder, f'train.{language}') for language in languages]
+  pairs, tokens = _measure(paths[1])
+  files = {'train': ('train',)}
+  # A file in one of the languages is enough here; the reader raises if one is missing.
+  find = lambda stem: [find_files(folder, f'{stem}.{x}') for x in languages]
+  count = max(1, min(MOST_HELD_OUT, pairs // 10))
+  for split, stems in (('dev', DEV_NAMES), ('test', ('test',))):
+    found = next((stem for stem in stems if any(find(stem))), None)
+    files[split] = (found or f'{DRAW}{count}',)
+    tokens -= 0 if found else tokens * count // max(1, pairs)
+  path = hashlib.sha256(str(folder).encode()).hexdigest()[:6]
+  data = {'name': f'my.{folder.name}.{path}.{pair}', 'files': files}
+  data |= {'source_language': languages[0], 'target_language': languages[1]}
+  return data | {'reader': 'files', 'raw_dir': str(folder)}, pairs, tokens
+
+
+@functools.cache
+def _measure(path: pathlib.Path) -> tuple[int, int]:
+  """Returns the number of lines of a file, and of their tokens, approximately."""
+  lines = characters = 0
+  for line in read_lines(path):
+    lines += 1
+    # A letter of a script without spaces is worth three.
+    characters += len(line or '') + 2 * len(text.UNSPACED_LETTER.findall(line or ''))
+  return lines, int(characters / TOKEN)

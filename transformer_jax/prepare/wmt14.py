@@ -25,7 +25,7 @@ from transformer_jax.data import text
 from transformer_jax.data.corpus import SPLITS, WMT14, languages
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.prepare import lines, sources
+from transformer_jax.prepare import sources
 from transformer_jax.prepare.sources import Pair, Source, Sources
 
 # Training pairs with text on both sides. Hugging Face's card has the same counts.
@@ -56,9 +56,9 @@ def read_splits(
   """
   paths, pair = [], languages(config)
   if raw_dir is not None:
-    paths = parquet_files(lines.check_folder(config, raw_dir), pair)
+    paths = parquet_files(sources.check_folder(config, raw_dir), pair)
     if not paths and tfds_data_dir is None:
-      return lines.from_files(config, raw_dir)
+      return sources.from_files(config, raw_dir)
   if tuple(config.data.files.train) != Files().train or config.data.suffix:
     raise UserError(
       'config.data.files.train and config.data.suffix have no effect where WMT14 comes '

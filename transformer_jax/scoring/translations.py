@@ -6,12 +6,12 @@ it, result.json keeps it, and the report has a column for it.
 
 import pathlib
 import sys
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sacrebleu.metrics.chrf import CHRF, CHRFScore
 
+from transformer_jax.data.text import nfc
 from transformer_jax.scoring import bleu, moses, significance
 from transformer_jax.scoring.bleu import Score, TextMetric
 from transformer_jax.scoring.output import SystemOutput
@@ -125,7 +125,7 @@ def score(outputs: SystemOutput) -> dict[str, Score]:
   texts = outputs.hypotheses, outputs.references
   metrics = _metrics(outputs)
   scores = {name: metric.score(*texts) for name, metric in metrics.items()}
-  composed = [[unicodedata.normalize('NFC', line) for line in text] for text in texts]
+  composed = [[*map(nfc, lines)] for lines in texts]
   if composed != [*texts]:
     others = {name: metric.percent(*composed) for name, metric in metrics.items()}
     if any(abs(others[name] - scores[name].score) >= 0.005 for name in scores):

@@ -8,7 +8,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import PyTree
 
-from transformer_jax.data.batches import Sentences
+from transformer_jax.data.corpus import Sentences
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.machine.devices import map_rows, map_sentences
 from transformer_jax.model import build

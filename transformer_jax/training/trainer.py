@@ -18,6 +18,7 @@ from jaxtyping import PyTree
 
 from transformer_jax.config import target_pieces
 from transformer_jax.data import batches
+from transformer_jax.data.corpus import Split
 from transformer_jax.machine import hosts, platform
 from transformer_jax.machine.devices import Devices, compile_if_it_fits, without_data
 from transformer_jax.model import build
@@ -52,6 +53,9 @@ def step_of(
 class Trainer:
   """Makes a config's updates on all devices of all hosts.
 
+  Args:
+    train: the token ids of training, from Corpus.split().
+
   Attributes:
     devices: the devices and their slices of a batch.
     batches: of the training set.
@@ -60,7 +64,7 @@ class Trainer:
     pieces: the size of the target vocabulary.
   """
 
-  def __init__(self, config: ml_collections.ConfigDict, train: batches.Split):
+  def __init__(self, config: ml_collections.ConfigDict, train: Split):
     self._config = config
     self.devices = Devices(config.slices)
     self._kernels = Kernels(config, self.devices.platform)
