@@ -23,9 +23,7 @@ SPECIAL = 4  # ids that stand for no text: PAD, EOS, BOS, UNK
 SHARED, TARGETS = 'vocabulary.model', 'vocabulary.target.model'
 FILES = {SHARED, TARGETS}
 
-# What SentencePiece writes for a space, and for unknown text.
-SPACE, UNKNOWN = '\u2581', '\u2585'
-UNKNOWN_TOKEN = '\u2047'  # what it decodes UNK to
+SPACE = '\u2581'  # what SentencePiece writes for a space
 
 
 class Vocabulary:
@@ -34,10 +32,11 @@ class Vocabulary:
   Attributes:
     path: its file.
     sha256: the file's sum.
-    tokens: the id of each whole token; None if the pieces are byte pairs.
+    has_whole_tokens: whether a piece is all text between two spaces, as in
+      SentencePiece's model `word`.
 
   Raises:
-    UserError: the file is no such model.
+    UserError: the file is not such a model.
   """
 
   def __init__(self, path: pathlib.Path):
@@ -46,35 +45,10 @@ class Vocabulary:
     self.sha256 = hashlib.sha256(content).hexdigest()
     try:
       self._processor = sentencepiece.SentencePieceProcessor(model_proto=content)
-      model = model_pb2.ModelProto.FromString(content)
+      spec = model_pb2.ModelProto.FromString(content).trainer_spec
     except (RuntimeError, DecodeError) as error:
       raise UserError(f'{path}: no SentencePiece model, or damaged') from error
-    self.tokens: dict[str, int] | None = None
-    if model.trainer_spec.model_type == model_pb2.TrainerSpec.WORD:
-      normal = model_pb2.ModelProto.SentencePiece.NORMAL
-      self.tokens = {
-        piece.piece.removeprefix(SPACE): number
-        for number, piece in enumerate(model.pieces)
-        if piece.type == normal
-      }
-      self._texts = {number: token for token, number in self.tokens.items()}
-      self._texts[UNK] = UNKNOWN_TOKEN
-
-  def check(self) -> None:
-    """Raises UserError for a model that was made with other ids, or changes text.
-
-    Translations are compared with raw references.
-    """
-    model = model_pb2.ModelProto.FromString(self.path.read_bytes())
-    spec, normaliser = model.trainer_spec, model.normalizer_spec.name
-    ids = spec.pad_id, spec.eos_id, spec.bos_id, spec.unk_id
-    if normaliser != 'identity' or ids != (PAD, EOS, BOS, UNK):
-      raise UserError(
-        f'{self.path}: its normaliser is {normaliser!r}, and its ids of padding, end, '
-        f'start and unknown text are {ids}: make it by spm_train '
-        f'--normalization_rule_name=identity --pad_id={PAD} --eos_id={EOS} '
-        f'--bos_id={BOS} --unk_id={UNK}'
-      )
+    self.has_whole_tokens = spec.model_type == model_pb2.TrainerSpec.WORD
 
   def __len__(self) -> int:
     return self._processor.get_piece_size()
@@ -106,19 +80,16 @@ class Vocabulary:
     return np.concatenate([np.zeros(0, np.int32), *ids]), lengths
 
   def _encode(self, sentences: Iterable[str]) -> list[np.ndarray]:
-    if self.tokens is None:
+    if not self.has_whole_tokens:
       return self._processor.encode([*sentences], num_threads=-1, return_type='numpy')
     # An id for each token: SentencePiece has one for neighbouring UNKs.
-    ids = lambda s: [self.tokens.get(token, UNK) for token in s.split(' ') if token]
-    return [np.array(ids(sentence), np.int32) for sentence in sentences]
+    pieces = ([SPACE + token for token in s.split(' ') if token] for s in sentences)
+    return [np.array(self._processor.piece_to_id(some), np.int32) for some in pieces]
 
   def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
     """Returns the text of ids up to the first EOS, without PAD and BOS."""
     until_end = (itertools.takewhile(lambda i: i != EOS, one) for one in ids)
     texts = [[int(i) for i in text if i not in (PAD, BOS)] for text in until_end]
-    if self.tokens is not None:
-      known = self._texts
-      return [' '.join(known[i] for i in text if i in known) for text in texts]
     return self._processor.decode(texts)
 
 

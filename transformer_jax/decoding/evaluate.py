@@ -4,7 +4,6 @@ import pathlib
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import ml_collections
 from jaxtyping import PyTree
@@ -57,19 +56,14 @@ class Evaluation:
     translator = loaded.translator  # reads the checkpoints
     _say(f'checkpoints averaged: {len(loaded.steps)}, up to step {loaded.steps[-1]}')
     perplexity = Perplexity(config, loaded.graph, *self._corpus.split('dev'))
-    bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
     _say(f'translating {len(sources):,} sentences; each length is compiled first')
     start = time.monotonic()
-    translations = translator.translate(sources, nbest=1, progress=bar)
-    best = [hypothesis for (hypothesis,) in translations]
+    texts, valid = _translate(loaded, sources)
     seconds = round(time.monotonic() - start, 1)
-    for line in (*translator.warnings(), *perplexity.warnings):
+    for line in perplexity.warnings:
       print(line, file=sys.stderr)
     _say('scoring, with intervals')
-    texts = [hypothesis.text for hypothesis in best]
-    outputs = self._outputs(texts, [hypothesis.valid for hypothesis in best])
-    scores: dict[str, Any] = {'scores': {}, 'parsing': None, 'valid': None}
-    scores |= loaded.output.scorer.score(outputs)
+    scores = loaded.output.scorer.score(self._outputs(texts, valid))
     _say('measuring dev perplexity')
     result = Result(
       version=VERSION,
@@ -176,6 +170,17 @@ class Evaluation:
     yield from scorer.comparison_lines(self._outputs(ours), baseline)
 
 
+def _translate(
+  loaded: LoadedRun, sources: Sequence[str]
+) -> tuple[list[str], list[bool]]:
+  """Returns the output of each sentence, and whether it needed no repair."""
+  bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
+  best = [h for (h,) in loaded.translator.translate(sources, nbest=1, progress=bar)]
+  for line in loaded.warnings():
+    print(line, file=sys.stderr)
+  return [h.text for h in best], [h.valid for h in best]
+
+
 def _say(message: str) -> None:
   print(message, file=sys.stderr, flush=True)
 
@@ -204,7 +209,7 @@ def evaluate_run(
       evaluation.write(result, outputs)
     last_words = f'{evaluation.translations} is written, and its result.'
     interruption.last_words = lambda: last_words
-    yield f'{split}: {_search(loaded, loaded.translator.dtype.name)}'
+    yield f'{split}: {_search(loaded)}'
     yield from loaded.output.scorer.score_lines(vars(result))
     pieces = configs.target_pieces(loaded.config.model)
     perplexity = perplexity_text(result.dev_perplexity, pieces, 3)
@@ -249,32 +254,25 @@ def evaluate_files(
     if card.sha256.get(f'{name}.target.txt') == files.sha256_of_lines(targets):
       names = ', '.join(entry.name for entry in split.sources)
       yield f'{references} has the references of {name} ({names}) of this run'
-  texts = []
+  how = data.target_language, data.tokenized
+  outputs = []
   for model in filter(None, (loaded, against)):
     _say(f'{model.run.workdir} translates {len(sources):,} sentences')
-    bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
-    translations = model.translator.translate(sources, 1, bar)
-    best = [hypothesis for (hypothesis,) in translations]
-    for line in model.warnings():
-      print(line, file=sys.stderr)
-    texts.append([hypothesis.text for hypothesis in best])
-    valid = [hypothesis.valid for hypothesis in best]
-    output = lambda lines, valid=valid: SystemOutput(
-      lines, expected, data.target_language, data.tokenized, valid
-    )
-    yield f'{model.run.workdir}: {_search(model, model.translator.dtype.name)}'
-    yield from scorer.score_lines(scorer.score(output(texts[-1])))
+    texts, valid = _translate(model, sources)
+    outputs.append(SystemOutput(texts, expected, *how, valid))
+    yield f'{model.run.workdir}: {_search(model)}'
+    yield from scorer.score_lines(scorer.score(outputs[-1]))
   if against:
-    yield from scorer.comparison_lines(output(texts[0]), texts[1])
+    yield from scorer.comparison_lines(outputs[0], outputs[1].hypotheses)
 
 
-def _search(loaded: LoadedRun, dtype: str) -> str:
+def _search(loaded: LoadedRun) -> str:
   """Returns the settings that a score depends on, as text."""
   config, steps = loaded.config, loaded.steps
   count = f'{len(steps)} checkpoints' if len(steps) > 1 else '1 checkpoint'
   return (
     f'{count} up to step {steps[-1]}, beam {config.beam}, alpha {config.alpha}, '
-    f'decoded in {dtype}'
+    f'decoded in {loaded.translator.dtype.name}'
   )
 
 

@@ -249,14 +249,7 @@ def line_batches(path: pathlib.Path) -> Iterator[list[str]]:
   buffer: list[bytes] = []
   tail = b''  # the last line, whose LF has not been read yet
   mark = codecs.BOM_UTF8  # only the first line may begin with it
-  is_stdin = str(path) == '-'
-  for number, block in enumerate(
-    _stdin_blocks() if is_stdin else text.read_blocks(path)
-  ):
-    if is_stdin and not number and (end := text.packing(block)):
-      raise UserError(
-        f'stdin is compressed ({end}): unpack it, or give --input=FILE{end}'
-      )
+  for block in _stdin_blocks() if str(path) == '-' else text.read_blocks(path):
     *lines, tail = (tail + block).split(b'\n')
     if lines:
       lines[0] = lines[0].removeprefix(mark)

@@ -213,7 +213,7 @@ def _constraint(vocabularies: Vocabularies) -> Mask:
   source, mask = vocabularies.source, TreeMask.of(vocabularies.target.pieces())
   # In a vocabulary of whole words, unknown words have the piece UNK.
   starts_word = [piece.startswith(SPACE) for piece in source.pieces()]
-  starts_word[UNK] = source.tokens is not None
+  starts_word[UNK] = source.has_whole_tokens
   counts = np.array(starts_word, np.int32)
 
   def tree_mask(

@@ -17,15 +17,15 @@ from transformer_jax.data.vocabulary import (
   SPACE,
   SPECIAL,
   TARGETS,
-  UNKNOWN,
-  UNKNOWN_TOKEN,
   Vocabulary,
 )
 from transformer_jax.prepare import prepare
 from transformer_jax.prepare.sources import Learner
 
-# Begins every class. SentencePiece refuses '<unk>' in a piece.
-CLASS = f'{UNKNOWN_TOKEN}-'
+# SentencePiece trains on no text with this mark, which it writes for unknown text.
+UNKNOWN = '\u2585'
+# Begins every class: what SentencePiece decodes UNK to. It refuses '<unk>' in a piece.
+CLASS = '\u2047-'
 # Endings of words. The name of a class has the longest one that fits.
 _ENDINGS = 'ing ed es s ly er est ion ity al ous ic ive able ment ness y or th an en'
 _ENDINGS += ' ism ist age ate ize ful less ble'
@@ -153,7 +153,7 @@ def reader(source: Vocabulary) -> Callable[[str], str]:
 
   Rare words become their classes, if the vocabulary has classes.
   """
-  tokens = source.tokens or {}
+  tokens = {piece[1:] for piece in source.pieces() if piece.startswith(SPACE)}
   if not any(token.startswith(CLASS) for token in tokens):
     return lambda line: line
   return lambda line: replace_unknown(line, tokens.__contains__)

@@ -500,7 +500,11 @@ def learn(
 
 
 def check_vocabulary(config: ml_collections.ConfigDict) -> None:
-  """Raises UserError unless data.vocabulary is a model that the config can use."""
+  """Raises UserError unless data.vocabulary is a model that the config can use.
+
+  Such a model has our special ids, and does not change text: translations are compared
+  with raw references.
+  """
   path = pathlib.Path(config.data.vocabulary)
   if not path.is_file():
     raise UserError(f'{path}: no such file (--config.data.vocabulary)')
@@ -510,7 +514,16 @@ def check_vocabulary(config: ml_collections.ConfigDict) -> None:
       'data.vocabulary is of both languages: it goes neither with '
       '--config.model.target_vocab_size nor with --init_from'
     )
-  ours.check()
+  model = vocabulary.model_pb2.ModelProto.FromString(path.read_bytes())
+  spec, normaliser = model.trainer_spec, model.normalizer_spec.name
+  ids = spec.pad_id, spec.eos_id, spec.bos_id, spec.unk_id
+  if normaliser != 'identity' or ids != (PAD, EOS, BOS, UNK):
+    raise UserError(
+      f'{path}: its normaliser is {normaliser!r}, and its ids of padding, end, start '
+      f'and unknown text are {ids}: make it by spm_train '
+      f'--normalization_rule_name=identity --pad_id={PAD} --eos_id={EOS} '
+      f'--bos_id={BOS} --unk_id={UNK}'
+    )
   if len(ours) != size:
     raise UserError(
       f'{path} has {len(ours)} pieces, and the config says {size}: give '

@@ -18,7 +18,7 @@ from transformer_jax.scoring.translations import JUDGED, Metric
 VERSION = 3  # of the file's format
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
   """The scores of a run on a split, and all that they depend on.
 
@@ -35,9 +35,10 @@ class Result:
   beam: int
   alpha: float
   decode_dtype: str | None
-  scores: dict[str, Score]  # of translations, by the metrics' names
-  parsing: dict[str, Any] | None  # of the task 'parsing', which knows its fields
-  valid: float | None  # outputs that were trees before repair, in percent
+  # Of translations, by the metrics' names
+  scores: dict[str, Score] = dataclasses.field(default_factory=dict)
+  parsing: dict[str, Any] | None = None  # of the task 'parsing', which knows its fields
+  valid: float | None = None  # outputs that needed no repair, in percent
   dev_perplexity: float  # per piece
   sources_cut: int  # sentences that were too long for the model
   outputs_cut: int  # translations that met their length limit
