@@ -72,7 +72,7 @@ def test_what_is_no_vocabulary(tmp_path: pathlib.Path):
     learn(SENTENCES, path, 5)
   for content in (b'', b'junk', b'\xff' * 99):
     path.write_bytes(content)
-    with pytest.raises(UserError, match='vocabulary.model: no SentencePiece model'):
+    with pytest.raises(UserError, match='vocabulary.model: not a SentencePiece model'):
       Vocabulary(path)
 
 

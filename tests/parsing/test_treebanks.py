@@ -99,7 +99,7 @@ def test_subtrees_are_short_constituents_each_once(tmp_path: pathlib.Path):
   assert parts == [*trees.parse(lines, 'made')]
   files = {'train': ('a', 'a+subtrees')}
   (_, parts) = treebanks.read_splits(tmp_path, files, 1)['train']
-  assert not parts.counts_for_vocabulary
+  assert parts.is_derived
 
 
 def test_substituted_trees_have_constituents_of_the_treebank(tmp_path: pathlib.Path):

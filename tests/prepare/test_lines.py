@@ -104,8 +104,8 @@ def test_sampled_pairs_in_two_forms_leave_training(raw: pathlib.Path):
 @pytest.mark.parametrize(
   ('encoding', 'message'),
   [
-    ('latin-1', 'train.en and train.de: .* pairs are no text .*in another encoding'),
-    ('utf-16', 'are no text .*control character.*in another encoding'),
+    ('latin-1', 'train.en and train.de: .* pairs are not text .*in another encoding'),
+    ('utf-16', 'are not text .*control character.*in another encoding'),
   ],
 )
 def test_text_of_another_encoding(encoding: str, message: str, raw: pathlib.Path):
@@ -185,7 +185,7 @@ OWN_MESSAGES = [
   ('', 'SOURCE-TARGET,DIR, such as my.py:de-en,texts'),
   ('cs-en', 'SOURCE-TARGET,DIR'),
   ('zh-Hant-en,{}', 'a region is written with _, as in my.py:zh_Hant-en'),
-  ('CS-EN,{}', "'CS' is no code of a language .* such as de, .* small letters"),
+  ('CS-EN,{}', "'CS' is not a code of a language .* such as de, .* small letters"),
   ('en-en,{}', 'two different languages'),
   ('cs-en,{}/none', 'none/train.cs: no such file'),
   ('cs-de,{}', 'train.de: no such file, nor train.de.gz'),

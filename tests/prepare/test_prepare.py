@@ -63,7 +63,7 @@ def test_what_is_left_out_is_counted(raw: pathlib.Path, capsys):
   dropped = {'empty': 1, 'not UTF-8': 1, 'over 64 tokens': 1}
   assert train.dropped == dropped and (train.read, train.kept) == (240, 237)
   assert [one.read for one in train.sources] == [40, 200]
-  warning = 'WARNING: odd.en and odd.de: 1 of 40 pairs are no text (1 not UTF-8)'
+  warning = 'WARNING: odd.en and odd.de: 1 of 40 pairs are not text (1 not UTF-8)'
   assert warning in capsys.readouterr().err
 
 
@@ -187,7 +187,7 @@ def test_words_are_counted_where_they_are_text(tmp_path: pathlib.Path):
   pieces = [('rare', 'X')] * 9
   sources = [
     Source('text', (), lambda: iter(text)),
-    Source('pieces', (), lambda: iter(pieces), counts_for_vocabulary=False),
+    Source('pieces', (), lambda: iter(pieces), is_derived=True),
   ]
   splits = {'train': sources, 'dev': sources[:1], 'test': sources[:1]}
   sizes = {'model.vocab_size': 12, 'model.target_vocab_size': 6}

@@ -40,13 +40,13 @@ class Batch(NamedTuple):
 
   @property
   def shape(self) -> Shape:
-    """The shape of each of its slices."""
+    """Returns the shape of each slice."""
     _, rows, length = self.source.shape
     return Shape(rows, length, self.target.shape[2])
 
   @property
   def target_tokens(self) -> int:
-    """The number of target tokens, EOS counted."""
+    """Returns the number of target tokens, EOS included."""
     return int((self.target != PAD).sum())
 
 
@@ -115,7 +115,7 @@ class Batches:
     padding: the fraction of an epoch's positions that hold no token.
 
   Raises:
-    UserError: there is no pair, or the numbers of sentences differ.
+    UserError: there are no pairs, or the numbers of sentences differ.
   """
 
   def __init__(
@@ -158,7 +158,7 @@ class Batches:
     for first, end in zip([0, *self._ends], self._ends, strict=False):
       members = lengths[:, first:end]
       usual = tokens / members.mean(1).max() / self.slices
-      # Shorter classes count too: their pairs fill this one's last batch.
+      # Shorter classes count too: their pairs fill up the last batch of this class.
       longest = map(int, lengths[:, first:].max(1))
       shape = Shape(_rows(usual, (end - start) / self.slices), *longest)
       pairs = shape.rows * self.slices

@@ -2,7 +2,7 @@
 
 The card names the folder's files with their sums, and what they come from. A corpus's
 identity is a hash of what is in its folder: vocabulary, token files, and the text of
-dev and test. The files that it was prepared from are no part of the identity.
+dev and test. The files that it was prepared from do not matter.
 
 PATH.tokens holds the ids of all sentences one after another as little-endian uint16,
 without EOS. PATH.offsets holds the start of each sentence and the end of the last one,
@@ -83,8 +83,8 @@ def rename_if_changed(
 ) -> None:
   """Appends a hash of the overrides to `data.name` if they change the corpus.
 
-  `plain` is the config without them. If `data.name` is among the keys that are
-  `overridden`, it is left as it is.
+  `plain` is the config without them. A name that is itself among the keys that are
+  `overridden` stays as it is.
   """
   ours, before = corpus_settings(config), corpus_settings(plain)
   changed = {key: value for key, value in ours.items() if value != before[key]}
@@ -97,7 +97,7 @@ def rename_if_changed(
 
 
 class VocabularyEntry(msgspec.Struct, omit_defaults=True):
-  """What a card says of a vocabulary."""
+  """A card's entry of a vocabulary."""
 
   sha256: str
   pieces: int = 0
@@ -106,7 +106,7 @@ class VocabularyEntry(msgspec.Struct, omit_defaults=True):
 
 
 class SourceEntry(msgspec.Struct, omit_defaults=True):
-  """What a card says of a source."""
+  """A card's entry of a source."""
 
   name: str
   files: dict[str, str] = {}  # names to sha256 sums
@@ -115,22 +115,22 @@ class SourceEntry(msgspec.Struct, omit_defaults=True):
 
 
 class Overlap(msgspec.Struct):
-  """How much of dev or test another split has too, as a card and a result have it."""
+  """The sentences of dev or test that another split has too, for a card or a result."""
 
   source: int  # sentences
-  target: int | None = None  # None: not counted, as on former cards
+  target: int | None = None  # None: a former card did not count them
   pair: int | None = None
 
   def __str__(self) -> str:
     return ', '.join(f'{n:,} {name}s' for name, n in self.counts().items())
 
   def counts(self) -> dict[str, int]:
-    """Returns what was counted, by name."""
+    """Returns the numbers that the card has, by name."""
     return {k: n for k, n in msgspec.structs.asdict(self).items() if n is not None}
 
 
 class SplitEntry(msgspec.Struct, omit_defaults=True):
-  """What a card says of a split; numbers count pairs unless they are of tokens."""
+  """A card's entry of a split; numbers count pairs unless they are of tokens."""
 
   read: int = 0
   kept: int = 0
@@ -202,7 +202,8 @@ def token_writer(
 ) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
   """Writes PATH.tokens and PATH.offsets while the context is open.
 
-  Yields a function that adds sentences: the ids of all, and each one's number of ids.
+  Yields a function that adds sentences. It takes the ids of all of them [tokens], and
+  the number of ids of each [sentences].
   """
   with (
     open(f'{path}.tokens', 'wb') as ids_file,
@@ -246,7 +247,7 @@ class Sentences:
 
   @property
   def lengths(self) -> np.ndarray:
-    """The number of tokens of each sentence with its EOS: [sentences] int32."""
+    """Returns each sentence's number of tokens, EOS included: [sentences] int32."""
     return (np.diff(self.offsets) + 1).astype(np.int32)
 
   def __getitem__(self, row: int) -> list[int]:
@@ -306,7 +307,7 @@ class Corpus(NamedTuple):
 
   Attributes:
     folder: the corpus's.
-    card: what it holds, and what that was made from.
+    card: the content of its card.json.
   """
 
   folder: pathlib.Path

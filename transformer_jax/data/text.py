@@ -86,7 +86,7 @@ def open_packed(path: pathlib.Path) -> Iterator[BinaryIO]:
       if end == '.zip':
         raise UserError(f'{path}: a zip archive: unpack it')
       if start and path.suffix in PACKED and end != path.suffix:
-        raise OSError(f'no {path.suffix} file')
+        raise OSError(f'not a {path.suffix} file')
       if end is None:
         yield file
       else:
@@ -117,9 +117,9 @@ def read_bytes(path: pathlib.Path) -> bytes:
 
 
 def read_lines(path: pathlib.Path) -> Iterator[str | None]:
-  """Yields the lines of a file, which end at LF alone; None for one that is not UTF-8.
+  """Yields the lines of a file, which end at LF alone, or None for what is not UTF-8.
 
-  Removes a byte order mark, and the CR of CRLF; raises UserError if it is damaged.
+  Removes a byte order mark, and the CR of CRLF. Raises UserError for a damaged file.
   """
   mark = codecs.BOM_UTF8
   with open_packed(path) as stream:
@@ -165,7 +165,7 @@ def is_unspaced(code: str) -> bool:
 
 
 def check_code(code: str) -> None:
-  """Raises UserError for what is no code of a language, such as de, hsb or pt_BR.
+  """Raises UserError for text that is not a code of a language, as de and pt_BR are.
 
   Any two or three letters are a code, but those by which no scorer knows the language.
   """
@@ -174,6 +174,6 @@ def check_code(code: str) -> None:
     raise UserError(f'{code!r}: the code of this language is {short}')
   if not CODE.fullmatch(code):
     raise UserError(
-      f'{code!r} is no code of a language (ISO 639), such as de, hsb, pt_BR or '
+      f'{code!r} is not a code of a language (ISO 639), such as de, hsb, pt_BR or '
       'zh_Hant: small letters, and a region or script after _'
     )

@@ -47,7 +47,7 @@ class Vocabulary:
       self._processor = sentencepiece.SentencePieceProcessor(model_proto=content)
       spec = model_pb2.ModelProto.FromString(content).trainer_spec
     except (RuntimeError, DecodeError) as error:
-      raise UserError(f'{path}: no SentencePiece model, or damaged') from error
+      raise UserError(f'{path}: not a SentencePiece model, or damaged') from error
     self.has_whole_tokens = spec.model_type == model_pb2.TrainerSpec.WORD
 
   def __len__(self) -> int:
@@ -65,7 +65,7 @@ class Vocabulary:
 
   @functools.cached_property
   def space(self) -> int:
-    """Returns the id of a space that is no part of a word's piece, or -1."""
+    """Returns the id of the piece that is a space alone, or -1 if there is none."""
     number = self._processor.piece_to_id(SPACE)
     return -1 if number == UNK else number
 
@@ -88,8 +88,8 @@ class Vocabulary:
 
   def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
     """Returns the text of ids up to the first EOS, without PAD and BOS."""
-    until_end = (itertools.takewhile(lambda i: i != EOS, one) for one in ids)
-    texts = [[int(i) for i in text if i not in (PAD, BOS)] for text in until_end]
+    before_eos = (itertools.takewhile(lambda i: i != EOS, text) for text in ids)
+    texts = [[int(i) for i in text if i not in (PAD, BOS)] for text in before_eos]
     return self._processor.decode(texts)
 
 

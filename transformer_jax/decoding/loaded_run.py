@@ -100,12 +100,12 @@ class LoadedRun:
 
   @functools.cached_property
   def translator(self) -> Translator:
-    """Returns the beam search, which puts its own parameters on the devices."""
+    """Returns the beam search, which puts parameters of its dtype on the devices."""
     nats = self.run.dev_nats()
     return Translator(self.config, self.output, self.vocabularies, self.params, nats)
 
   def translate(self, sentences: Sequence[str]) -> list[str]:
-    """Returns the best translation of each sentence; of an empty one, ''.
+    """Returns the best translation of each sentence; of an empty sentence, ''.
 
     Warns, once, of each kind of text that the model cannot translate well.
     """

@@ -35,7 +35,7 @@ PAUSE = 0.1  # seconds; after such a pause on stdin the lines so far are transla
 
 
 class Hypothesis(NamedTuple):
-  """An output for one line."""
+  """An output for a line."""
 
   text: str  # in one line, as the task finishes it
   score: float  # log P / length penalty, in nats; 0 for an empty line
@@ -112,13 +112,13 @@ class Translator:
       longest=self._longest,
       progress=progress,
     )
-    for numbers, found in batches:
-      self.cut_outputs += int((~found.finished[: len(numbers), 0]).sum())
+    for numbers, outputs in batches:
+      self.cut_outputs += int((~outputs.finished[: len(numbers), 0]).sum())
       for row, number in enumerate(numbers):
-        tokens, scores = found.tokens[row], found.scores[row]
+        tokens, scores = outputs.tokens[row], outputs.scores[row]
         results[number] = self._hypotheses(sentences[number], tokens, scores)
         limit = self._nats * (tokens[0] != PAD).sum()
-        self.improbable += bool(-found.log_probs[row, 0] > limit)
+        self.improbable += bool(-outputs.log_probs[row, 0] > limit)
     return results
 
   def warnings(self) -> Iterable[str]:

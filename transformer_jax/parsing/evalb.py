@@ -7,7 +7,7 @@ balance is always an error here; what EVALB does with it can depend on the line 
 
 `score` is for a parser of ours. It gives the parser's trees the treebank's tags first:
 EVALB removes punctuation by its tag, and discards a sentence if the remaining words
-differ. How many of the parser's own tags are right is reported separately.
+differ. The accuracy of the parser's tags is a score by itself.
 """
 
 import dataclasses
@@ -59,7 +59,7 @@ _LEAF = re.compile(rf'\(([^{_SPACE}()]+)[{_SPACE}]+([^{_SPACE}()]+)\)')  # tag, 
 
 
 class Sentence(NamedTuple):
-  """A line of EVALB's output: what it counted in one pair of trees."""
+  """A line of EVALB's output: the counts of a pair of trees."""
 
   length: int  # words of the gold tree, with punctuation and without traces
   status: str  # 'valid', 'error' or 'skipped'
@@ -73,7 +73,7 @@ class Sentence(NamedTuple):
 
 
 class _Tree(NamedTuple):
-  """What EVALB keeps of a line."""
+  """A line as EVALB reads it."""
 
   length: int
   words: list[tuple[str, str]]  # word and tag, of those that are not deleted
@@ -82,7 +82,7 @@ class _Tree(NamedTuple):
 
 
 def compare(gold: Sequence[str], test: Sequence[str]) -> list[Sentence]:
-  """Counts what bracketed trees have in common, one to a line, pair by pair.
+  """Returns the counts of each pair of bracketed trees, which are a tree a line.
 
   A sentence is skipped if nothing is left of the test tree, and an error if the words
   of the trees differ or brackets do not balance.
@@ -108,18 +108,18 @@ def summarize(sentences: Sequence[Sentence]) -> dict[str, float]:
   They are in percent, but `average_crossing` (brackets a sentence); 0 if there is
   nothing to count, where EVALB prints nan.
   """
-  valid = [one for one in sentences if one.status == 'valid']
-  total = lambda field: sum(getattr(one, field) for one in valid)
+  valid = [s for s in sentences if s.status == 'valid']
+  total = lambda field: sum(getattr(s, field) for s in valid)
   percent_of = lambda is_so: _percent(sum(map(is_so, valid)), len(valid))
   matched, gold, test = total('matched'), total('gold'), total('test')
   return dict(
     recall=_percent(matched, gold),
     precision=_percent(matched, test),
     f1=_percent(2 * matched, gold + test),
-    complete_match=percent_of(lambda one: one.matched == one.gold == one.test),
+    complete_match=percent_of(lambda s: s.matched == s.gold == s.test),
     average_crossing=_percent(total('crossing'), len(valid)) / 100,
-    no_crossing=percent_of(lambda one: one.crossing == 0),
-    two_or_less_crossing=percent_of(lambda one: one.crossing <= 2),
+    no_crossing=percent_of(lambda s: s.crossing == 0),
+    two_or_less_crossing=percent_of(lambda s: s.crossing <= 2),
     tagging=_percent(total('tags'), total('words')),
   )
 
@@ -149,18 +149,21 @@ def score_files(gold: pathlib.Path, test: pathlib.Path) -> Iterator[str]:
       print(f'WARNING: {path}: {fact}', file=sys.stderr)
   sentences = compare(*both)
   yield ' ID  Len.  Stat. Recal  Prec.  Bracket gold test Bracket Words  Tags Accracy'
-  for number, one in enumerate(sentences, 1):
-    code = ('valid', 'error', 'skipped').index(one.status)
-    recall, precision = _percent(one.matched, one.gold), _percent(one.matched, one.test)
-    yield (
-      f'{number:4} {one.length:4} {code:4}  {recall:6.2f} {precision:6.2f} '
-      f'{one.matched:5} {one.gold:6} {one.test:4} {one.crossing:6} {one.words:6} '
-      f'{one.tags:5}   {_percent(one.tags, one.words):6.2f}'
+  for number, s in enumerate(sentences, 1):
+    code = ('valid', 'error', 'skipped').index(s.status)
+    recall, precision = (
+      _percent(s.matched, s.gold),
+      _percent(s.matched, s.test),
     )
-  short = [one for one in sentences if one.length <= CUT_OFF]
+    yield (
+      f'{number:4} {s.length:4} {code:4}  {recall:6.2f} {precision:6.2f} '
+      f'{s.matched:5} {s.gold:6} {s.test:4} {s.crossing:6} {s.words:6} '
+      f'{s.tags:5}   {_percent(s.tags, s.words):6.2f}'
+    )
+  short = [s for s in sentences if s.length <= CUT_OFF]
   for title, some in (('All', sentences), (f'len<={CUT_OFF}', short)):
     yield f'-- {title} --'
-    statuses = Counter(one.status for one in some)
+    statuses = Counter(s.status for s in some)
     counts = len(some), statuses['error'], statuses['skipped'], statuses['valid']
     kinds = 'sentence', 'Error sentence', 'Skip  sentence', 'Valid sentence'
     for kind, count in zip(kinds, counts, strict=True):
@@ -197,10 +200,10 @@ def score(gold: Sequence[str], outputs: Sequence[str]) -> Parsing:
   sentences = compare(gold, tagged)
   scores: dict[str, Any] = {**summarize(sentences)}
   low, high = np.quantile(_resample_f1(sentences), (0.025, 0.975)).round(4).tolist()
-  own: dict[str, Any] = {'f1': Score(scores['f1'], SIGNATURE, [low, high])}
-  own['tagging'] = _tagging(gold, outputs)
+  scores['f1'] = Score(scores['f1'], SIGNATURE, [low, high])
+  scores['tagging'] = _tagging(gold, outputs)
   return Parsing(
-    **scores | own,
+    **scores,
     lengths=dict(_by_length(sentences)),
     labels=count_labels(sentences),
     treebank=hashlib.sha256('\n'.join(gold).encode()).hexdigest(),
@@ -333,8 +336,8 @@ def _by_length(sentences: Sequence[Sentence]) -> Iterator[tuple[str, list[float]
 
 def _counts(sentences: Sequence[Sentence]) -> np.ndarray:
   """Returns matched brackets, and gold's plus test's, of each sentence: [n, 2]."""
-  counted = lambda s: (s.matched, s.gold + s.test) if s.status == 'valid' else (0, 0)
-  return np.array([counted(sentence) for sentence in sentences])
+  counts = lambda s: (s.matched, s.gold + s.test) if s.status == 'valid' else (0, 0)
+  return np.array([*map(counts, sentences)])
 
 
 def _f1(counts: np.ndarray) -> float:

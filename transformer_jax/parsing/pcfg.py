@@ -249,7 +249,7 @@ def _chain(node: Node, parent: str) -> tuple[Symbol, Node]:
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
-  """The scores of a parser that is no run, which Table 4 shows beside runs."""
+  """The scores of a parser that is not a run, which Table 4 shows beside runs."""
 
   kind: Literal['baseline of parsing']
   parser: str
@@ -283,7 +283,8 @@ def score_file(
   """Parses a file's sentences with other files' grammar; yields the trees' scores.
 
   Args:
-    output: where the trees go, one a line; beside it, as .json, what the report reads.
+    output: the file for the trees, a tree a line. The scores, which the report reads,
+      go beside it, as .json.
 
   Raises:
     UserError: a file cannot be read, or holds no tree or other text, or `output` does

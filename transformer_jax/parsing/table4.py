@@ -105,7 +105,7 @@ def _cells(row: Row) -> list[str]:
 def _about(rows: Sequence[Row]) -> str:
   text = [
     'F1 as EVALB counts it under COLLINS.prm, all lengths, on the tags of the '
-    'treebank; its interval is by bootstrap. An output that is no tree is repaired '
+    'treebank; its interval is by bootstrap. An output that is not a tree is repaired '
     'first.'
   ]
   if any(row.test_set.startswith(GUM) for row in rows):

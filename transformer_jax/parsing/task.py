@@ -181,10 +181,10 @@ class TreeMask(NamedTuple):
     label = jnp.take_along_axis(values, innermost[..., None], -1)
     last = jnp.take(kinds, jnp.maximum(position - 1, 0), axis=-1)
     numbered = last == _NUMBER  # a number whose tag is missing
-    left = words - jnp.sum(kinds == _TAG, -1)
-    next_word = words - left + 1
+    untagged = words - jnp.sum(kinds == _TAG, -1)
+    next_word = words - untagged + 1
     # The fewest tokens to the end, EOS included.
-    needed = left * self.per_word - numbered + depth + 1
+    needed = untagged * self.per_word - numbered + depth + 1
     room = limits[:, None] - position - needed
 
     kind, value = self.kind[None, None], self.value[None, None]  # [1, 1, W]
@@ -193,14 +193,14 @@ class TreeMask(NamedTuple):
     # A number beyond the vocabulary is left out.
     awaits_tag = numbered | ~is_next.any(-1)
     # One root: of several words none is at the top, and the root closes after the last.
-    awaits_word = (left > 0) & ((depth > 0) | (words == 1))
-    closes = (depth > 1) | ((depth == 1) & (left == 0))
+    awaits_word = (untagged > 0) & ((depth > 0) | (words == 1))
+    closes = (depth > 1) | ((depth == 1) & (untagged == 0))
     permitted = [
-      (kind == _OPEN, (left > 0) & ~numbered & (room >= 2)),  # it must also close
+      (kind == _OPEN, (untagged > 0) & ~numbered & (room >= 2)),  # it must also close
       ((kind == _CLOSE) & (value == label), closes & (last != _OPEN) & ~numbered),
       (is_next, awaits_word & ~numbered),
       (kind == _TAG, awaits_word & awaits_tag),
-      (ids == EOS, (left == 0) & (depth == 0)),
+      (ids == EOS, (untagged == 0) & (depth == 0)),
     ]
     allowed = jnp.zeros((*depth.shape, kind.size), bool)
     for which, now in permitted:

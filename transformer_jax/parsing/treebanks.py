@@ -154,7 +154,7 @@ def subtrees(treebank: Source) -> Source:
           yield lines
 
   name = f'subtrees of {treebank.name}'
-  return Source(name, treebank.files, pairs, counts_for_vocabulary=False)
+  return Source(name, treebank.files, pairs, is_derived=True)
 
 
 def substitute(treebank: Source, seed: int) -> Source:
@@ -163,30 +163,30 @@ def substitute(treebank: Source, seed: int) -> Source:
   Each tree is altered PASSES times. In a tree of n words, 1 + n // 8 constituents are
   replaced, or fewer if not as many are disjoint. Each has at most MAX_REPLACED
   words. Its replacement is a random constituent of the treebank with the same label and
-  the same parent label. Of m words, it has at most 2m + 3. Trees that are not
-  new are left out. The same seed makes the same trees.
+  the same parent label, of at most 2m + 3 words in place of m. Trees that are not new
+  are left out. The same seed makes the same trees.
   """
 
   def pairs() -> Iterator[Pair]:
     originals = [*_trees(treebank)]
     spans = [[*_replaceable(tree)] for tree in originals]
     parts: dict[tuple[str, str], list[Tree]] = defaultdict(list)
-    for tree, own in zip(originals, spans, strict=True):
-      for node, parent in own:
+    for tree, replaceable in zip(originals, spans, strict=True):
+      for node, parent in replaceable:
         parts[node.label, parent].append(node.of(tree))
     for same_label in parts.values():
       same_label.sort(key=_size)
     rng = random.Random(seed)
     seen = {pair(tree) for tree in originals}
     for _ in range(PASSES):
-      for tree, own in zip(originals, spans, strict=True):
-        new = _replace(tree, _disjoint(tree, own, rng), parts, rng)
+      for tree, replaceable in zip(originals, spans, strict=True):
+        new = _replace(tree, _disjoint(tree, replaceable, rng), parts, rng)
         if (lines := pair(new)) not in seen:
           seen.add(lines)
           yield lines
 
   name = f'substituted trees of {treebank.name}'
-  return Source(name, treebank.files, pairs, counts_for_vocabulary=False)
+  return Source(name, treebank.files, pairs, is_derived=True)
 
 
 Span = tuple[Node, str]  # a constituent, and its parent's label
@@ -211,13 +211,13 @@ def _size(tree: Tree) -> int:
 def _disjoint(tree: Tree, spans: list[Span], rng: random.Random) -> list[Span]:
   """Returns random disjoint spans in order: 1 + n // 8 at most, of n words."""
   chosen: list[Span] = []
-  for one in rng.sample(spans, len(spans)):
+  for span in rng.sample(spans, len(spans)):
     if len(chosen) > len(tree.words) // 8:
       break
-    node = one[0]
+    node, _ = span
     if all(node.token >= s.token_end or s.token >= node.token_end for s, _ in chosen):
-      chosen.append(one)
-  return sorted(chosen, key=lambda one: one[0].token)
+      chosen.append(span)
+  return sorted(chosen, key=lambda span: span[0].token)
 
 
 def _replace(

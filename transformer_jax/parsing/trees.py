@@ -12,7 +12,7 @@ from transformer_jax.machine.errors import UserError
 
 ROOT = 'TOP'  # as we call the root
 ROOTS = frozenset(('', ROOT, 'ROOT', 'S1'))  # as treebanks do
-TRACE = '-NONE-'  # the tag of what was moved or left out, and is no word
+TRACE = '-NONE-'  # the tag of a trace, which stands for moved words and is not a word
 ANY_TAG = 'XX'  # stands for every tag where tags are not kept
 
 # Treebanks are split at spaces of ASCII; words may have others.
@@ -34,7 +34,7 @@ class Tree(NamedTuple):
   """A tree of the words of one sentence."""
 
   words: list[str]
-  tokens: list[str]  # of all below the root; one that is no bracket is a word's tag
+  tokens: list[str]  # of all below the root: brackets, and the tag of each word
 
   def __str__(self) -> str:
     """Returns the tree in brackets, in one line; empty without words."""
@@ -170,12 +170,12 @@ class Node(NamedTuple):
   label: str
   children: list['Node']  # none of a word
   token: int  # the first of the tree's tokens that it has
-  token_end: int  # the one after its last
+  token_end: int  # the token after its last
   word: int
   word_end: int
 
   def of(self, tree: Tree) -> Tree:
-    """Returns the constituent as a tree of its own."""
+    """Returns the constituent as a tree."""
     words = tree.words[self.word : self.word_end]
     return Tree(words, tree.tokens[self.token : self.token_end])
 
@@ -217,7 +217,7 @@ def repair(tokens: Sequence[str], words: Sequence[str]) -> Tree:
   """
   kept: list[str] = []
   labels: list[str] = []  # of open constituents
-  left = len(words)  # words without a tag
+  untagged = len(words)
 
   def close() -> None:
     label = labels.pop()
@@ -238,14 +238,14 @@ def repair(tokens: Sequence[str], words: Sequence[str]) -> Tree:
       while label in labels and labels[-1] != label:
         close()
       close()
-    elif not is_bracket and left:
-      left -= 1
+    elif not is_bracket and untagged:
+      untagged -= 1
       kept.append(token)
   while labels:
     close()
-  if left:
+  if untagged:
     end = len(kept) - (bool(kept) and kept[-1][0] == ')')
-    kept[end:end] = [ANY_TAG] * left
+    kept[end:end] = [ANY_TAG] * untagged
   return Tree([*words], kept)
 
 

@@ -1,6 +1,6 @@
 """Chooses the pairs of a corpus: drops bad ones, takes samples, checks languages.
 
-Dev and test are not cleaned. All text must be in the languages of the config.
+Dev and test are not entries. All text must be in the languages of the config.
 """
 
 import functools
@@ -34,7 +34,7 @@ _SAMPLE = 1_000  # pairs of a source whose languages are checked
 # Fibonacci hashing's constant, 2**64 / phi (Knuth, volume 3, section 6.4).
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
-# Faults of what is no text, or text in another encoding.
+# Faults of lines that are not text, or are text in another encoding.
 _NOT_UTF8, _CONTROLS = 'not UTF-8', 'control character'
 _REPLACED = 'replacement character'
 
@@ -46,10 +46,10 @@ _COMMON = {
 }
 
 # Text in another language has a smaller fraction of these words.
-_ENOUGH = 0.02
+_COMMON_FRACTION = 0.02
 
-# Of at least so many pairs, lengths have a higher rank correlation if they pair up.
-_FEWEST_PAIRED, _PAIRED = 50, 0.5
+# The lengths of so many pairs have a higher rank correlation if the text pairs up.
+_FEWEST_PAIRS, _LEAST_CORRELATION = 50, 0.5
 
 
 def fault(pair: Pair, limits: Cleaning) -> str | None:
@@ -107,8 +107,8 @@ def _without_marks(line: str) -> str:
 def _is_sentence(line: str) -> bool:
   """Returns True if a line is a sentence, and not names, numbers or an address.
 
-  Over a third of a sentence's words consist of letters and begin with a small one. In
-  the name `Ludwig van Beethoven` exactly a third do. In a script without capitals, a
+  Over a third of a sentence's words consist of letters and begin with a small letter.
+  In the name `Ludwig van Beethoven` exactly a third do. In a script without capitals, a
   sentence has more than three words; without spaces, two letters count as a word.
   """
   line = line if line.isascii() else _without_marks(line)
@@ -127,16 +127,16 @@ def describe_faults(faults: Mapping[str, int]) -> str:
 
 
 def check_is_text(name: str, read: int, faults: Mapping[str, int]) -> None:
-  """Warns of pairs that are no text; raises UserError if they are over half."""
-  no_text = _NOT_UTF8, _CONTROLS, _REPLACED
-  wrong = {fault: faults[fault] for fault in no_text if faults.get(fault)}
+  """Warns of pairs that are not text; raises UserError if they are over half."""
+  not_text = _NOT_UTF8, _CONTROLS, _REPLACED
+  wrong = {fault: faults[fault] for fault in not_text if faults.get(fault)}
   if not (count := sum(wrong.values())):
     return
-  fact = f'{name}: {count:,} of {read:,} pairs are no text ({describe_faults(wrong)})'
+  fact = f'{name}: {count:,} of {read:,} pairs are not text ({describe_faults(wrong)})'
   remedy = 'if it is in another encoding, convert it, as by iconv -f LATIN1 -t UTF-8'
   if 2 * count > read:
     raise UserError(f'{fact}: {remedy}')
-  print(f'WARNING: {fact}; they are left out; {remedy}', file=sys.stderr)
+  print(f'WARNING: {fact}; they are dropped; {remedy}', file=sys.stderr)
 
 
 def write_clean_text(
@@ -151,22 +151,22 @@ def write_clean_text(
     texts: the files for source and target sentences.
     converters: map a source and a target line to the text that is written.
   """
-  cleaned, limits = [], Cleaning(**config.data.cleaning)
+  entries, limits = [], Cleaning(**config.data.cleaning)
   with (
     texts[0].open('w', encoding='utf-8', newline='\n') as source_lines,
     texts[1].open('w', encoding='utf-8', newline='\n') as target_lines,
     tqdm(desc='reading', unit=' pairs', unit_scale=True) as bar,
   ):
     for source in sources:
-      read, flawed = 0, ''
+      read, first_flaw = 0, ''
       faults: Counter[str] = Counter()
       sample: list[Any] = []
       for pair in source.pairs():
         read += 1
         bar.update()
         if isinstance(pair, UserError):
-          flawed = flawed or f'flawed (the first: {pair})'
-          faults[flawed] += 1
+          first_flaw = first_flaw or f'flawed (the first: {pair})'
+          faults[first_flaw] += 1
           continue
         if (reason := fault(pair, limits)) is not None:
           faults[reason] += 1
@@ -178,8 +178,8 @@ def write_clean_text(
           sample.append(pair)
       check_is_text(source.name, read, faults)
       check_languages(sample, languages(config), source.name)
-      cleaned.append(SourceEntry(source.name, read=read, dropped=dict(faults)))
-  return cleaned
+      entries.append(SourceEntry(source.name, read=read, dropped=dict(faults)))
+  return entries
 
 
 # Samples by a hash of the text
@@ -249,14 +249,14 @@ def check_pairing(name: str, source: np.ndarray, target: np.ndarray) -> None:
 
   Long sentences have long translations. The rank correlation of the two lengths was
   0.87 to 0.99 in 16 corpora, and 0.68 or more in all samples of 50 of their pairs. Once
-  the target was shuffled, it was below 0.1, and with the target moved by one line below
+  the target was shuffled, it was below 0.1, and with the target moved by a line below
   0.45, but for three corpora that are sorted by length (0.78).
 
   Args:
     name: of the split.
     source, target: lengths of its sentences, in tokens: [pairs].
   """
-  if len(source) < _FEWEST_PAIRED:
+  if len(source) < _FEWEST_PAIRS:
     return
   sample = np.linspace(0, len(source) - 1, 10_000).astype(int)
   ranks = [np.unique(text[sample], return_inverse=True)[1] for text in (source, target)]
@@ -265,7 +265,7 @@ def check_pairing(name: str, source: np.ndarray, target: np.ndarray) -> None:
   smooth = [mean[rank] for mean, rank in zip(means, ranks, strict=True)]
   a, b = (rank - rank.mean() for rank in smooth)
   spread = np.sqrt((a * a).sum() * (b * b).sum())
-  if (a * b).sum() < _PAIRED * spread:
+  if (a * b).sum() < _LEAST_CORRELATION * spread:
     print(
       f'WARNING: {name}: long sources have short targets too often (rank correlation '
       f'{(a * b).sum() / spread:.2f}; texts that pair up have some 0.9): is line n of '
@@ -321,7 +321,7 @@ def _remaining(
 
 
 def _as_read(sentence: str, lowercase: bool) -> str:
-  """Returns what tells sentences apart for a model: in NFC, with single spaces."""
+  """Returns a sentence as far as a model can see it: in NFC, with single spaces."""
   sentence = sentence.lower() if lowercase else sentence
   return ' '.join(text.nfc(sentence).split())
 
@@ -329,7 +329,7 @@ def _as_read(sentence: str, lowercase: bool) -> str:
 def _choose_pairs(
   train: Sequence[Source], counts: Mapping[str, int], data: ConfigDict
 ) -> list[Pair]:
-  """Returns the good pairs of the smallest hashes, one of each source sentence."""
+  """Returns the good pairs of the smallest hashes, each with another source."""
   total, read, limits = sum(counts.values()), 0, Cleaning(**data.cleaning)
   chosen: dict[bytes, Pair] = {}
   faults: Counter[str] = Counter()
@@ -359,11 +359,11 @@ def _choose_pairs(
 
 
 def guess_language(lines: Iterable[str]) -> str | None:
-  """Returns the language of a text: en, de or fr; None if it is another one."""
+  """Returns the language of a text: en, de or fr; None if it is another."""
   words = [word for line in lines for word in line.lower().split()]
   count = lambda language: sum(word in _COMMON[language] for word in words)
   best = max(_COMMON, key=count)
-  return best if count(best) > _ENOUGH * len(words) else None
+  return best if count(best) > _COMMON_FRACTION * len(words) else None
 
 
 def check_languages(

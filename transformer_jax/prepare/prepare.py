@@ -229,21 +229,21 @@ class Preparation:
     """Writes all files, the card last."""
     # Dev and test come first, to show their errors before the long work.
     held_out = {split: self._write_held_out(split) for split in SPLITS[1:]}
-    train, counted = self._clean_training()
+    train, original = self._clean_training()
     cards = {'train': train} | held_out
     self._count_overlaps(held_out)
     if from_run := bool(self._config.init_from.vocabulary):
-      learnt_from = self._copy_vocabularies()
+      sentences_of = self._copy_vocabularies()
     elif self._config.data.vocabulary:
       path = pathlib.Path(self._config.data.vocabulary)
       shutil.copy(path, self._folder / vocabulary.SHARED)
-      learnt_from = {vocabulary.SHARED: 0}
+      sentences_of = {vocabulary.SHARED: 0}
     else:
-      learnt_from = self._learn_vocabularies(counted)
-    learnt = [Vocabulary(self._folder / name) for name in learnt_from]
+      sentences_of = self._learn_vocabularies(original)
+    learnt = [Vocabulary(self._folder / name) for name in sentences_of]
     entries = [
       VocabularyEntry(words.sha256, len(words), from_run, sentences)
-      for words, sentences in zip(learnt, learnt_from.values(), strict=True)
+      for words, sentences in zip(learnt, sentences_of.values(), strict=True)
     ]
     for split, card in cards.items():
       self._encode(split, card, Vocabularies(learnt[0], learnt[-1]))
@@ -263,32 +263,32 @@ class Preparation:
     """Writes the clean training text to two files, at most `train_pairs` pairs.
 
     Returns:
-      What the card can say so far, and which pairs' words a vocabulary counts, [pairs]
-      bool.
+      The card's entry so far, and which pairs are of a source that is not derived,
+      [pairs] bool.
     """
     config, sources = self._config, self._sources['train']
     texts, converters = self._texts['train'], (self._normalise, self._target)
     entries = cleaning.write_clean_text(config, sources, texts, converters)
     dropped = sum((Counter(entry.dropped) for entry in entries), Counter())
     kept = [entry.read - sum(entry.dropped.values()) for entry in entries]
-    counted = np.repeat([source.counts_for_vocabulary for source in sources], kept)
-    if (beyond := len(counted) - config.data.train_pairs) > 0:
+    original = np.repeat([not source.is_derived for source in sources], kept)
+    if (beyond := len(original) - config.data.train_pairs) > 0:
       chosen = cleaning.choose_pairs(
-        texts, len(counted), config.data.train_pairs, config.data.seed
+        texts, len(original), config.data.train_pairs, config.data.seed
       )
       cleaning.keep_lines(texts, chosen)
-      counted = counted[chosen]
+      original = original[chosen]
       dropped[f'beyond train_pairs={config.data.train_pairs}'] = beyond
-    if not len(counted):
+    if not len(original):
       reasons = cleaning.describe_faults(dropped) or 'dev and test took all'
       if not any(entry.read for entry in entries):
         reasons = ' and '.join(source.name for source in sources) + ' are empty'
       raise UserError(f'no training pair of {config.data.name} is left: {reasons}')
     read = sum(entry.read for entry in entries)
     split = SplitEntry(
-      read=read, kept=len(counted), sources=entries, dropped=dict(dropped)
+      read=read, kept=len(original), sources=entries, dropped=dict(dropped)
     )
-    return split, counted
+    return split, original
 
   def _encode(self, split: str, card: SplitEntry, vocabularies: Vocabularies) -> None:
     """Encodes the text of a split, and writes the counts into its card."""
@@ -326,24 +326,26 @@ class Preparation:
 
   # Vocabularies
 
-  def _learn_vocabularies(self, counted: np.ndarray) -> dict[str, int]:
+  def _learn_vocabularies(self, original: np.ndarray) -> dict[str, int]:
     """Learns a vocabulary from a sample of the clean text, and one of the target alone.
 
     Args:
-      counted: [pairs] bool, the pairs whose words count.
+      original: [pairs] bool, the pairs of sources that are not derived.
 
     Returns:
       By file, the number of sentences that it was learnt from.
     """
     config, size = self._config, self._config.model.vocab_size
     target_size = config.model.target_vocab_size
-    count = min(len(counted), config.data.vocabulary_pairs)
+    count = min(len(original), config.data.vocabulary_pairs)
     print(f'learning {size:,} pieces from {count:,} pairs', file=sys.stderr)
     texts = self._texts['train']
-    chosen = cleaning.choose_pairs(texts, len(counted), count, config.data.seed)
+    chosen = cleaning.choose_pairs(texts, len(original), count, config.data.seed)
     learn, learn_target = self._reader.learners(config)
-    # The parts of a treebank repeat its words, which would then seem to be frequent.
-    sampled = chosen & counted if config.data.whole_words and counted.any() else chosen
+    sampled = chosen
+    if config.data.whole_words and original.any():
+      # Derived pairs repeat words, which would then seem to be frequent.
+      sampled = chosen & original
     lines = cleaning.chosen_lines(texts[0], sampled)
     targets = cleaning.chosen_lines(texts[1], chosen)
     sentences, of_target = int(sampled.sum()), int(chosen.sum())
@@ -422,28 +424,29 @@ class Preparation:
     Sentences are the same if they have the same words in lower case.
     """
 
-    def triples(split: str) -> Iterator[tuple[str, str, tuple[str, str]]]:
+    def rows(split: str) -> Iterator[tuple[str, str, tuple[str, str]]]:
       """Yields what is compared of each pair: source, target, both."""
       for pair in zip(*map(cleaning.chosen_lines, self._texts[split]), strict=True):
         source, target = map(_words, pair)
         yield source, target, (source, target)
 
-    own = {split: [*triples(split)] for split in held_out}
-    known = {split: [*map(set, zip(*rows, strict=True))] for split, rows in own.items()}
-    wanted = [set.union(*some) for some in zip(*known.values(), strict=True)]
-    known['train'] = [set(), set(), set()]  # training text is not held in memory
-    for triple in triples('train'):
-      for one, some, found in zip(triple, wanted, known['train'], strict=True):
-        if one in some:
-          found.add(one)
+    texts = {split: [*rows(split)] for split in held_out}
+    seen = {split: [*map(set, zip(*texts[split], strict=True))] for split in held_out}
+    # Of training, only what dev or test has: it is not held in memory.
+    compared = [set.union(*sets) for sets in zip(*seen.values(), strict=True)]
+    seen['train'] = [set(), set(), set()]
+    for row in rows('train'):
+      for sentence, wanted, in_train in zip(row, compared, seen['train'], strict=True):
+        if sentence in wanted:
+          in_train.add(sentence)
     for split, other in itertools.product(held_out, SPLITS):
       if other == split:
         continue
-      columns = zip(zip(*own[split], strict=True), known[other], strict=True)
-      overlap = Overlap(*(sum(x in some for x in column) for column, some in columns))
+      columns = zip(zip(*texts[split], strict=True), seen[other], strict=True)
+      overlap = Overlap(*(sum(x in known for x in column) for column, known in columns))
       held_out[split].overlap[other] = overlap
       if any(overlap.counts().values()):
-        about = f'{other} has of its {len(own[split]):,} pairs {overlap}'
+        about = f'{other} has of its {len(texts[split]):,} pairs {overlap}'
         print(f'{split}: {about}', file=sys.stderr)
 
 
@@ -465,7 +468,7 @@ def learners(config: ml_collections.ConfigDict) -> tuple[Learner, Learner]:
 def learn(
   lines: Iterable[str], path: pathlib.Path, size: int, options: Mapping[str, Any]
 ) -> None:
-  """Runs SentencePiece on lines, which are those of a text or its counted tokens.
+  """Runs SentencePiece on the lines of a text, or on its tokens with their counts.
 
   Raises:
     UserError: the lines have fewer pieces, or more characters than pieces.

@@ -39,7 +39,7 @@ DRAW = 'drawn:'
 MOST_HELD_OUT = 1000  # pairs of dev or test that are taken from a user's own text
 # Characters of a token with 8,000 pieces: 3.3 to 4.5 in English, French and German.
 TOKEN = 4.5
-# Names of the files of dev in a user's own folder; the first that exists counts.
+# Names of the files of dev in a user's folder; the first that exists counts.
 DEV_NAMES = ('dev', 'valid', 'val', 'validation')
 
 # Source and target sentence; None for a side that is not UTF-8.
@@ -54,8 +54,8 @@ class Source(NamedTuple):
     files: what `pairs` reads; may be empty.
     pairs: returns an iterator over the pairs in order. In training it may yield an
       error in place of a flawed pair.
-    counts_for_vocabulary: False if its pairs are made of another source's: a vocabulary
-      of whole words does not count their words.
+    is_derived: whether its pairs are made of another source's. A vocabulary of whole
+      words does not count their words.
     drawn: the number of pairs of dev or test that cleaning.draw() takes from training,
       if `pairs` has none.
   """
@@ -63,7 +63,7 @@ class Source(NamedTuple):
   name: str
   files: tuple[pathlib.Path, ...]
   pairs: Callable[[], Iterator[Pair | UserError]]
-  counts_for_vocabulary: bool = True
+  is_derived: bool = False
   drawn: int = 0
 
 
@@ -128,16 +128,16 @@ def read_pairs(
   Reads both to their ends, to notice all damage and to count all lines.
 
   Raises:
-    UserError: a file is damaged, or, after the last pair, one file has more lines.
+    UserError: a file is damaged, or, after the last pair, a file has more lines.
   """
   counts = [0, 0]
 
-  def counted(number: int, path: pathlib.Path) -> Iterator[str | None]:
+  def count_lines(number: int, path: pathlib.Path) -> Iterator[str | None]:
     for line in read(path):
       counts[number] += 1
       yield line
 
-  texts = counted(0, source), counted(1, target)
+  texts = count_lines(0, source), count_lines(1, target)
   yield from zip(*texts, strict=False)
   for _ in itertools.chain(*texts):
     pass
@@ -150,8 +150,8 @@ def read_pairs(
 def find_files(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
   """Returns which files exist of folder/NAME and its packed forms, such as NAME.gz.
 
-  Raises UserError for a name that is there and cannot be read, such as a link to
-  nowhere, or NAME.zip alone.
+  Raises UserError for a name that exists but cannot be read, such as a link to nowhere,
+  or NAME.zip alone.
   """
   paths = [folder / (name + end) for end in ('', *PACKED)]
   paths = [path for path in paths if os.path.lexists(path)]
@@ -288,7 +288,7 @@ def embedded(config: ConfigDict, *_: pathlib.Path | None) -> Sources:
   return {split: [source(*lines)] for split, lines in EMBEDDED_LINES.items()}
 
 
-# A user's own folder
+# A user's folder
 
 
 def find_user_text(argument: str) -> tuple[dict[str, Any], int, int]:
@@ -320,9 +320,9 @@ def find_user_text(argument: str) -> tuple[dict[str, Any], int, int]:
   find = lambda stem: [find_files(folder, f'{stem}.{x}') for x in languages]
   count = max(1, min(MOST_HELD_OUT, pairs // 10))
   for split, stems in (('dev', DEV_NAMES), ('test', ('test',))):
-    found = next((stem for stem in stems if any(find(stem))), None)
-    files[split] = (found or f'{DRAW}{count}',)
-    tokens -= 0 if found else tokens * count // max(1, pairs)
+    dev_or_test = next((stem for stem in stems if any(find(stem))), None)
+    files[split] = (dev_or_test or f'{DRAW}{count}',)
+    tokens -= 0 if dev_or_test else tokens * count // max(1, pairs)
   path = hashlib.sha256(str(folder).encode()).hexdigest()[:6]
   data = {'name': f'my.{folder.name}.{path}.{pair}', 'files': files}
   data |= {'source_language': languages[0], 'target_language': languages[1]}
