@@ -1,4 +1,4 @@
-"""Measures on an NVIDIA GPU all that waits for one: about 8 minutes of an H200.
+"""Measures on an NVIDIA GPU what no CPU can measure, in about 8 minutes of an H200.
 
   python -m benchmarks.gpu --output=DIR
 
@@ -30,6 +30,7 @@ TINY = {'N': 1, 'd_model': 64, 'd_ff': 64, 'h': 2, 'd_k': 32, 'd_v': 32}
 
 
 def model(sizes: dict[str, int]) -> list[str]:
+  """Returns the flags that give a config's model these sizes."""
   return [f'--config.model.{name}={size}' for name, size in sizes.items()]
 
 
@@ -128,10 +129,10 @@ def main(argv: list[str]) -> int:
       continue
     begin = time.monotonic()
     try:
-      said = measure(output)
+      outcome = measure(output)
     except (subprocess.CalledProcessError, OSError) as error:
-      said, failed = f'failed: {error}', 1
-    line = f'- {name}, {time.monotonic() - begin:.0f} s: {said}'
+      outcome, failed = f'failed: {error}', 1
+    line = f'- {name}, {time.monotonic() - begin:.0f} s: {outcome}'
     print(line, flush=True)
     with (folder / 'README.md').open('a') as readme:
       readme.write(line + '\n')

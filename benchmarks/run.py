@@ -48,8 +48,8 @@ class Options(NamedTuple):
     beams: beams to decode with.
     rivals: see rivals.load().
     kernels: whether training is also timed with kernels=plain, as program `plain`.
-    tries: names of tries.TRIES, with each of which training is also timed. Then the
-      start is not.
+    tries: names of tries.TRIES. Training is also timed with each of them; its start
+      is not timed then.
   """
 
   steps: int
@@ -100,7 +100,7 @@ def _training(config: Config, options: Options, folders: Folders) -> dict:
     start = None if options.tries else training.time_start(config, corpus, folder)
     jax.config.update('jax_compilation_cache_dir', str(folder / 'compiled'))
     platform.start(config.slices)
-    if options.kernels and not training.has_kernels():
+    if options.kernels and jax.default_backend() != 'gpu':
       raise UserError('--kernels: only NVIDIA GPUs have them')
     others = rivals.load(options.rivals, 'training', config)
     train = read_split(corpus, 'train')
@@ -179,7 +179,7 @@ def read_stored(path: pathlib.Path, what: str, config: Config) -> dict[str, Any]
 
 def comparison(result: Mapping[str, Any], stored: Mapping[str, Any]) -> Iterator[str]:
   """Yields our rates over those of a stored measurement, and what else differs."""
-  result = json.loads(json.dumps(result))  # whose tuples become lists, as stored
+  result = json.loads(json.dumps(result))  # makes lists of tuples, as in the file
   here, there = result['machine'], stored['machine']
   yield f'against commit {(there["commit"] or "unknown")[:8]}:'
   for ours, theirs, keys in (

@@ -53,20 +53,20 @@ def columns(
     'KIND_per_second', and `ratio`, the median of its seconds over ours.
   """
   result = {}
-  for name, taken in seconds.items():
-    rate = lambda amounts, taken=taken: statistics.median(
-      map(operator.truediv, amounts, taken)
+  for name, rounds in seconds.items():
+    rate = lambda amounts, rounds=rounds: statistics.median(
+      map(operator.truediv, amounts, rounds)
     )
     result[name] = {
       **{f'{kind}_per_second': rate(amounts) for kind, amounts in work.items()},
-      'ratio': statistics.median(map(operator.truediv, taken, seconds[OURS])),
-      'seconds': list(taken),
+      'ratio': statistics.median(map(operator.truediv, rounds, seconds[OURS])),
+      'seconds': list(rounds),
     }
   return result
 
 
 def matrix_products(dtype: jnp.dtype) -> dict:
-  """FLOP/s of square matrix products on all of this host's devices at once.
+  """Returns FLOP/s of square matrix products on all devices of this host at once.
 
   They are the 100 % of model FLOPs utilisation. Operands have `dtype`. Results are
   float32, as the model's scores and logits are, and are cast to `dtype` for the next
@@ -85,7 +85,7 @@ def matrix_products(dtype: jnp.dtype) -> dict:
 
 
 def _products_rate(size: int, dtype: jnp.dtype) -> float:
-  """FLOP/s of products of this size, by a chain long enough to be timed."""
+  """Returns FLOP/s of products of this size, by a chain long enough to be timed."""
   # Scaled so that the numbers keep their magnitude through any number of products.
   random = np.random.default_rng(0).standard_normal((size, size), np.float32)
   matrix = replicate_read_only((random * size**-0.5).astype(dtype))
@@ -93,9 +93,11 @@ def _products_rate(size: int, dtype: jnp.dtype) -> float:
 
   def chain(params: tuple[jax.Array, jax.Array], row: jax.Array) -> jax.Array:
     a, count = params
-    one = lambda _, x: jnp.dot(x, a, preferred_element_type=jnp.float32).astype(dtype)
+    multiply = lambda _, x: jnp.dot(x, a, preferred_element_type=jnp.float32).astype(
+      dtype
+    )
     first = jnp.roll(a, row[0], axis=0)
-    return jax.lax.fori_loop(0, count, one, first).sum(dtype=jnp.float32)[None]
+    return jax.lax.fori_loop(0, count, multiply, first).sum(dtype=jnp.float32)[None]
 
   run = map_rows(chain)
 
@@ -106,7 +108,7 @@ def _products_rate(size: int, dtype: jnp.dtype) -> float:
 
   seconds(1)  # compiles
   count = 1
-  while (taken := seconds(count)) < MIN_SECONDS:
+  while (first := seconds(count)) < MIN_SECONDS:
     count *= 2
-  taken = statistics.median([taken, seconds(count), seconds(count)])
-  return len(rows) * count * 2 * size**3 / taken
+  median = statistics.median([first, seconds(count), seconds(count)])
+  return len(rows) * count * 2 * size**3 / median

@@ -43,11 +43,6 @@ class Program(Protocol):
     """Waits until all updates are done; returns the last loss per target token."""
 
 
-def has_kernels() -> bool:
-  """Returns whether training has kernels on these devices."""
-  return jax.default_backend() == 'gpu'
-
-
 class Ours:
   """A trainer's updates, in the order of training/loop.py.
 
@@ -228,6 +223,7 @@ def take_steps(
 
 
 def peak_memory() -> dict:
+  """Returns `peak_bytes` so far, and whether they are of a device or the process."""
   stats = jax.local_devices()[0].memory_stats()
   if stats is not None and 'peak_bytes_in_use' in stats:
     return {'peak_bytes': stats['peak_bytes_in_use'], 'memory_of': 'device'}

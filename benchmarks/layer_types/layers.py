@@ -4,8 +4,8 @@ The paper's n^2 d for self-attention counts only the two products of softmax(Q K
 The projections before and after them, four products of n d^2, are not in its table.
 (Section 4 says that a separable convolution with k = n, k n d + n d^2, costs as much as
 self-attention and a feed-forward layer together, so that n d^2 is the latter's.)
-So `self_attention` has no projections, and `projected_self_attention` is a row of its
-own. Both have one head: h heads of size d / h take as many multiply-adds.
+So `self_attention` has no projections, and `projected_self_attention` is another row.
+Both have one head: h heads of size d / h take as many multiply-adds.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Vectors = Float[Array, 'n d']  # a sequence
 
 
 def self_attention(x: Vectors) -> Vectors:
-  """softmax(x x^T / sqrt(d)) x: every position attends to all."""
+  """Returns softmax(x x^T / sqrt(d)) x: every position attends to all."""
   everywhere = np.ones((1, 1, len(x)), bool)
   return _attend(x[None], x[None], x[None], everywhere)[0]
 
@@ -33,13 +33,13 @@ def projected_self_attention(
   w_v: Float[Array, 'd d'],
   w_o: Float[Array, 'd d'],
 ) -> Vectors:
-  """Self-attention with section 3.2.2's projections: n^2 d + n d^2."""
+  """Returns self-attention with section 3.2.2's projections: n^2 d + n d^2."""
   q, k, v = (x[None] @ w for w in (w_q, w_k, w_v))
   return _attend(q, k, v, np.ones((1, 1, len(x)), bool))[0] @ w_o
 
 
 def restricted_self_attention(x: Vectors, r: int) -> Vectors:
-  """Every position attends to the r positions around it; r is odd, 3 or more.
+  """Lets every position attend to the r positions around it; r is odd, 3 or more.
 
   Each block of r // 2 positions attends to itself and to the blocks before and after,
   under a mask. That makes 1.5 times the scores that are needed, but not n^2.
@@ -76,7 +76,7 @@ def _attend(
 
 
 def recurrent(x: Vectors, u: Float[Array, 'd d'], w: Float[Array, 'd d']) -> Vectors:
-  """h_t = tanh(h_{t-1} W + x_t U), with the products of all inputs at once."""
+  """Returns h_t = tanh(h_{t-1} W + x_t U), with all inputs' products at once."""
 
   def step(h: jax.Array, x_u: jax.Array) -> tuple[jax.Array, jax.Array]:
     h = jnp.tanh(h @ w + x_u)
@@ -86,14 +86,14 @@ def recurrent(x: Vectors, u: Float[Array, 'd d'], w: Float[Array, 'd d']) -> Vec
 
 
 def convolution(x: Vectors, kernel: Float[Array, 'k d d']) -> Vectors:
-  """Every position sees the k positions around it, padded with zeros."""
+  """Shows every position the k positions around it, padded with zeros."""
   return _convolve(x, kernel, 1, 'SAME')
 
 
 def dilated_convolution(
   x: Vectors, kernel: Float[Array, 'k d d'], dilation: int
 ) -> Vectors:
-  """Every position sees itself and k - 1 positions before it, `dilation` apart.
+  """Shows every position itself and k - 1 positions before it, `dilation` apart.
 
   It is causal, as ByteNet's decoder is. Kernels that look both ways would not
   connect all positions: with k = 3, dilated by 1, 3, 9 ..., the path from the first

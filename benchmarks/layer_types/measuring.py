@@ -72,8 +72,8 @@ def measure(layer: str, n: int, d: int, reach: int) -> Cell:
   x, *weights = map(jnp.asarray, [draw((n, d)), *(draw(s) * scale(s) for s in shapes)])
   function = functools.partial(LAYER_TYPES[layer].apply, reach)
   compiled = jax.jit(function).lower(x, *weights).compile()
-  taken = _seconds(lambda: jax.block_until_ready(compiled(x, *weights)))
-  first, median, third = statistics.quantiles(taken, n=4)
+  seconds = _seconds(lambda: jax.block_until_ready(compiled(x, *weights)))
+  first, median, third = statistics.quantiles(seconds, n=4)
   return Cell(
     layer,
     n,
@@ -81,20 +81,22 @@ def measure(layer: str, n: int, d: int, reach: int) -> Cell:
     reach,
     median,
     (first, third),
-    len(taken),
+    len(seconds),
     compiled.memory_analysis().temp_size_in_bytes,
     flops(function, x, *weights),
   )
 
 
 def _seconds(run: Callable[[], object]) -> list[float]:
-  run()
-  taken: list[float] = []
-  while len(taken) < MIN_RUNS or (sum(taken) < MIN_SECONDS and len(taken) < MAX_RUNS):
+  run()  # warm-up
+  seconds: list[float] = []
+  while len(seconds) < MIN_RUNS or (
+    sum(seconds) < MIN_SECONDS and len(seconds) < MAX_RUNS
+  ):
     start = time.perf_counter()
     run()
-    taken.append(time.perf_counter() - start)
-  return taken
+    seconds.append(time.perf_counter() - start)
+  return seconds
 
 
 def exponents(cells: Sequence[Cell], of: str) -> dict[str, dict] | None:
@@ -104,22 +106,24 @@ def exponents(cells: Sequence[Cell], of: str) -> dict[str, dict] | None:
 
   Returns:
     For each symbol its exponent and the exponent's standard error, which is None if
-    there are too few cells for one. None altogether if a value is 0.
+    there are too few cells; or None if a value is 0.
   """
   large = lambda name: sorted({getattr(cell, name) for cell in cells})[-LARGEST:]
   ns, ds = large('n'), large('d')
-  kept = [cell for cell in cells if cell.n in ns and cell.d in ds]
-  values = [getattr(cell, of) for cell in kept]
+  cells = [cell for cell in cells if cell.n in ns and cell.d in ds]
+  values = [getattr(cell, of) for cell in cells]
   if not all(values):
     return None
   symbols = {'n': 'n', 'd': 'd'}
-  if reach := LAYER_TYPES[kept[0].layer].reach:
+  if reach := LAYER_TYPES[cells[0].layer].reach:
     symbols[reach] = 'reach'
-  logs = [np.log([getattr(cell, name) for cell in kept]) for name in symbols.values()]
-  design = np.stack([np.ones(len(kept)), *logs], axis=1)
+  logs = [np.log([getattr(cell, name) for cell in cells]) for name in symbols.values()]
+  design = np.stack([np.ones(len(cells)), *logs], axis=1)
   fitted, _, rank, _ = np.linalg.lstsq(design, np.log(values))
   if rank < design.shape[1]:
-    raise ValueError(f'{kept[0].layer}: two of each of {", ".join(symbols)} are needed')
+    raise ValueError(
+      f'{cells[0].layer}: two of each of {", ".join(symbols)} are needed'
+    )
   errors = _standard_errors(design, np.log(values) - design @ fitted)
   return {
     symbol: {'exponent': exponent, 'standard_error': error}
@@ -184,14 +188,14 @@ def table(ns: Sequence[int], ds: Sequence[int]) -> dict:
   """
   bar = tqdm(grid(ns, ds), desc='measuring', unit='layer', disable=None)
   cells = [measure(*cell) for cell in bar]
-  fitted = {}
+  fits = {}
   for layer in LAYER_TYPES:
-    own = [cell for cell in cells if cell.layer == layer]
-    fitted[layer] = {quantity: exponents(own, quantity) for quantity in QUANTITIES}
+    of_layer = [cell for cell in cells if cell.layer == layer]
+    fits[layer] = {quantity: exponents(of_layer, quantity) for quantity in QUANTITIES}
   return {
     'reaches': {symbol: reaches for symbol, reaches in REACHES.items() if symbol},
     'fitted_over': {'n': ns[-LARGEST:], 'd': ds[-LARGEST:]},
-    'exponents': fitted,
+    'exponents': fits,
     'counts': {name: counts(name) for name in COUNTED},
     'cells': [cell._asdict() for cell in cells],
   }
@@ -284,7 +288,7 @@ def _flops(equation: core.JaxprEqn) -> int:
 
 
 def _multiply_adds(equation: core.JaxprEqn) -> int:
-  """Multiply-adds for each number of a product's result."""
+  """Returns the multiply-adds for each number of a product's result."""
   left, right = (variable.aval.shape for variable in equation.invars)
   dimensions = equation.params['dimension_numbers']
   if equation.primitive.name == 'dot_general':

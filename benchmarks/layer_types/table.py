@@ -49,9 +49,9 @@ def blocks(measured: Measured) -> list[Block]:
 def _grid(measured: Measured) -> list[Cell]:
   """Returns the cells that vary n and d, without those that vary k or r."""
   first = {symbol: reaches[0] for symbol, reaches in measured['reaches'].items()}
-  fitted = {x: y['flops'] for x, y in measured['exponents'].items()}
-  own = {x: [first[s] for s in first if s in fitted[x]] or [0] for x in fitted}
-  return [cell for cell in measured['cells'] if cell['reach'] in own[cell['layer']]]
+  symbols = {layer: laws['flops'] for layer, laws in measured['exponents'].items()}
+  reaches = {x: [first[s] for s in first if s in symbols[x]] or [0] for x in symbols}
+  return [cell for cell in measured['cells'] if cell['reach'] in reaches[cell['layer']]]
 
 
 def _values(cells: Sequence[Cell], name: str) -> list[int]:
@@ -164,16 +164,16 @@ def _picture(cells: Sequence[Cell]) -> Picture:
 def _lines(axes: Axes, cells: Sequence[Cell], over: str) -> None:
   guide = "the paper's order, through the last point"
   for layer in dict.fromkeys(cell['layer'] for cell in cells):
-    own = sorted((c for c in cells if c['layer'] == layer), key=lambda c: c[over])
-    x, seconds = ([cell[name] for cell in own] for name in (over, 'seconds'))
-    (line,) = axes.plot(
+    line = sorted((c for c in cells if c['layer'] == layer), key=lambda c: c[over])
+    x, seconds = ([cell[name] for cell in line] for name in (over, 'seconds'))
+    (curve,) = axes.plot(
       x, seconds, label=layer, linewidth=1.2, marker='.', markersize=4
     )
     if layer in paper.TABLE_1:
       cost = paper.TABLE_1[layer].cost
-      values = [cost(c['n'], c['d'], c['reach'], c['reach']) for c in own]
+      values = [cost(c['n'], c['d'], c['reach'], c['reach']) for c in line]
       scaled = [seconds[-1] * value / values[-1] for value in values]
-      axes.plot(x, scaled, color=line.get_color(), linewidth=0.8, linestyle='--')
+      axes.plot(x, scaled, color=curve.get_color(), linewidth=0.8, linestyle='--')
   axes.plot([], [], color=GREY, linewidth=0.8, linestyle='--', label=guide)
   axes.set(xscale='log', yscale='log')
   axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f'{y * 1e3:g}'))

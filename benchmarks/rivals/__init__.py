@@ -54,7 +54,7 @@ def check(names: Sequence[str], what: str, config: ml_collections.ConfigDict) ->
 
 
 def device() -> str:
-  """PyTorch's name of our device.
+  """Returns PyTorch's name of our device.
 
   Raises:
     UserError: PyTorch cannot run on it: we have several accelerators, or another kind.

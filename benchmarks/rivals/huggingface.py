@@ -76,7 +76,7 @@ class Training:
     device: str,
     form: str,
   ):
-    """`half`: compute in bfloat16, by autocast. `form` is '' or 'compiled'."""
+    """Makes the model. `half`: in bfloat16, by autocast. `form`: '' or 'compiled'."""
     torch.set_num_threads(threads)
     self._model = marian(config, device).train(True)
     self._half, self._epsilon = half, config.epsilon_ls

@@ -251,7 +251,7 @@ class Group(NamedTuple):
 
   @property
   def members(self) -> list[ScoredRun]:
-    """The results of both tables."""
+    """Returns the results of both tables."""
     return sum([*self.table_3.values(), *self.table_2.values()], [])
 
   @property

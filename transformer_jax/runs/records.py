@@ -87,7 +87,7 @@ class Patience:
 
   @classmethod
   def of(cls, records: Iterable[Record], config: Mapping[str, Any]) -> 'Patience':
-    """Returns the patience that is left after the records of metrics.jsonl."""
+    """Returns the patience after the records of metrics.jsonl."""
     every, last = config['checkpoint_every_steps'], config['train_steps']
     patience = cls(config['patience'], config['best_by'] or 'perplexity')
     for record in records:
@@ -107,7 +107,7 @@ class Patience:
 
   @property
   def ended(self) -> bool:
-    """Whether training ends now."""
+    """Returns True if training ends now."""
     best = best_step(self._scores, self.by)
     worse = sum(best is None or r['step'] > best for r in self._scores)
     return 0 < self.limit <= worse

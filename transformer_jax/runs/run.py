@@ -41,12 +41,12 @@ class Run(NamedTuple):
 
   @property
   def checkpoints(self) -> pathlib.Path:
-    """The folder of the checkpoints, named by their steps."""
+    """Returns the folder of the checkpoints, which are named by their steps."""
     return self.workdir / 'checkpoints'
 
   @property
   def is_started(self) -> bool:
-    """Whether it has a config and a step; until then the config may change."""
+    """Returns True if it has a config and a step; before, the config may change."""
     if not (self.workdir / 'config.json').is_file():
       return False
     recorded = self.metrics.is_file() and self.metrics.stat().st_size > 0
@@ -54,7 +54,7 @@ class Run(NamedTuple):
 
   @property
   def metrics(self) -> pathlib.Path:
-    """The file of what training measures."""
+    """Returns the file of what training measures."""
     return self.workdir / 'metrics.jsonl'
 
   def translations(

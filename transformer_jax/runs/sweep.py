@@ -39,7 +39,7 @@ class Job(NamedTuple):
 
   @property
   def name(self) -> str:
-    """The name of the run's folder."""
+    """Returns the name of the run's folder."""
     return self.run.workdir.name
 
   def is_done(self) -> bool:
