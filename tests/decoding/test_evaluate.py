@@ -50,6 +50,12 @@ HEADER = '1 checkpoint up to step 10, beam 4, alpha 0.6, decoded in float32'
 BETTER = [line.replace('Hund', 'Kater') for line in REFERENCES]
 
 
+@pytest.fixture(autouse=True)
+def few_samples(monkeypatch) -> None:
+  monkeypatch.setattr(significance, 'SAMPLES', 20)
+  monkeypatch.setattr(significance, 'EXCHANGES', 50)
+
+
 def make_run(folder: pathlib.Path, name: str, hypotheses: list[str]) -> Run:
   """Writes as much of a run that was scored on dev as a comparison reads."""
   config = quickstart.get_config()
@@ -242,9 +248,8 @@ def test_unequal_files_are_refused_before_the_search(split, lines, message, tmp_
     next(evaluate_files(loaded, *paths))
 
 
-def test_scores_of_files_equal_those_of_the_split(tmp_path: pathlib.Path, monkeypatch):
+def test_scores_of_files_equal_those_of_the_split(tmp_path: pathlib.Path):
   """Both name the dtype; a file's references are recognised, and nothing is written."""
-  monkeypatch.setattr(significance, 'SAMPLES', 20)
   workdir = untrained.write(tmp_path)
   corpus, run = tmp_path / 'data', LoadedRun(Run(workdir), TRANSLATION)
   paths = [corpus / 'toy' / f'test.{side}.txt' for side in ('source', 'target')]

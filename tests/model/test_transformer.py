@@ -252,8 +252,13 @@ def test_dropout_is_where_section_5_4_has_it(monkeypatch):
     return x * masks[rate][-1]
 
   monkeypatch.setattr(Dropout, '_drop', drop)
-  with jax.disable_jit():  # otherwise equal layers would share a mask
-    logits = nnx.merge(graph, params)(*sentences(), dropout_key()).logits
+
+  @jax.jit
+  def run(params: PyTree) -> jax.Array:
+    with jax.disable_jit():  # otherwise equal layers would share a mask
+      return nnx.merge(graph, params)(*sentences(), dropout_key()).logits
+
+  logits = run(params)
   assert (len(masks[0.3]), len(masks[0.5])) == (2 + 2 * 5, 2 * 3)
   assert len({*sites}) == len(sites)
 

@@ -104,7 +104,8 @@ def test_a_search_under_the_mask_finds_the_best_trees():
   )
   cache = BeamCache(jnp.zeros((rows, beam)))
   tables = jnp.asarray(logits, jnp.float32)
-  result = search(cache, tables, jnp.full(rows, limit))
+  run = jax.jit(lambda *state: search(*state))
+  result = run(cache, tables, jnp.full(rows, limit))
   log_probs = logits - np.logaddexp.reduce(logits, -1, keepdims=True)
   for row in range(rows):
     scores = {}
@@ -123,7 +124,7 @@ def test_random_walks_end_in_trees_of_the_words():
   brackets = [f'{bracket}{label}' for bracket in '()' for label in 'S NP VP'.split()]
   ids = [f'#{n}' for n in range(1, 21)]
   pieces = pieces_of([*brackets, 'NN', '.', '#', *ids])
-  mask, rng, rows = TreeMask.of(pieces), np.random.default_rng(0), 1000
+  mask, rng, rows = TreeMask.of(pieces), np.random.default_rng(0), 300
   words = rng.integers(1, 31, rows)
   limits = words * mask.per_word + 3 + rng.integers(0, 60, rows) * (words % 2)
   function, live = permit(mask), np.zeros((rows, limits.max()), np.int32)

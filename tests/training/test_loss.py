@@ -67,15 +67,17 @@ def value_and_gradient(
   return jax.value_and_grad(of, has_aux=True)(logits)
 
 
+expected_of = jax.jit(jax.value_and_grad(by_one_hot))
+
+
 @pytest.mark.parametrize('epsilon', [0.0, 0.1])
 def test_equals_the_one_hot_by_autodiff(epsilon: float):
   logits, labels = example()
   (value, unsmoothed), gradient = value_and_gradient(logits, labels, epsilon)
-  right = jax.jit(jax.value_and_grad(by_one_hot))
-  expected, slope = right(logits, labels, epsilon)
+  expected, slope = expected_of(logits, labels, epsilon)
   np.testing.assert_allclose(value, expected, rtol=1e-6)
   np.testing.assert_allclose(gradient, slope, atol=1e-6)
-  expected = right(logits, labels, 0.0)[0]
+  expected = expected_of(logits, labels, 0.0)[0]
   np.testing.assert_allclose(unsmoothed, expected, rtol=1e-6)
 
 
@@ -83,8 +85,7 @@ def test_equals_the_one_hot_by_autodiff(epsilon: float):
 def test_large_logits_stay_finite_and_right(scale: float, shift: float):
   logits, labels = example(scale)
   (value, _), gradient = value_and_gradient(logits + np.float32(shift), labels, 0.1)
-  right = jax.jit(jax.value_and_grad(by_one_hot))
-  expected, slope = right(logits, labels, 0.1)
+  expected, slope = expected_of(logits, labels, 0.1)
   np.testing.assert_allclose(value, expected, rtol=1e-5)
   np.testing.assert_allclose(gradient, slope, atol=1e-4)
 
