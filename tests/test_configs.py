@@ -67,7 +67,10 @@ def test_every_config(name: str):
   assert again.to_json_best_effort() == text
   assert corpus_settings(again) == corpus_settings(config)
   # Layers are alike, and P_drop changes no number: so fewer models are built.
-  sizes = config.model.to_dict() | {'N': 2 if config.row == 'base' else 1, 'P_drop': 0.1}
+  sizes = config.model.to_dict() | {
+    'N': 2 if config.row == 'base' else 1,
+    'P_drop': 0.1,
+  }
   assert counted(json.dumps(sizes)) == flops.parameters(sizes)
   file, _, argument = name.partition(':')
   row = {'base': 'base', 'big': 'big', 'table3': argument.removesuffix(',mini')}

@@ -250,7 +250,7 @@ def test_unequal_files_are_refused_before_the_search(split, lines, message, tmp_
 
 def test_scores_of_files_equal_those_of_the_split(tmp_path: pathlib.Path):
   """Both name the dtype; a file's references are recognised, and nothing is written."""
-  workdir = untrained.write(tmp_path)
+  workdir = untrained.write(tmp_path, **{'model.N': 1})
   corpus, run = tmp_path / 'data', LoadedRun(Run(workdir), TRANSLATION)
   paths = [corpus / 'toy' / f'test.{side}.txt' for side in ('source', 'target')]
   first, *lines = evaluate_files(run, *paths, run)

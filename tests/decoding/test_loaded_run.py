@@ -24,7 +24,7 @@ SENTENCES = ['one, two "five"', '']
 
 @pytest.fixture(scope='module')
 def workdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-  return untrained.write(tmp_path_factory.mktemp('trained'))
+  return untrained.write(tmp_path_factory.mktemp('trained'), **{'model.N': 1})
 
 
 @pytest.fixture(scope='module')

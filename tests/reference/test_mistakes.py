@@ -89,9 +89,14 @@ def test_learning_rates():
 PAIRS = [
   ('unscaled_embedding', 'unscaled_scores'),
   ('positions_from_1', 'gelu'),
-  ('no_mask_in_encoder', 'begins_with_eos'),
-  ('unbiased_deviation', 'smoothing_over_v'),
-  ('padding_mask_inverted', 'causal_mask_late'),
+  *(
+    pytest.param(pair, marks=pytest.mark.slow)
+    for pair in (
+      ('no_mask_in_encoder', 'begins_with_eos'),
+      ('unbiased_deviation', 'smoothing_over_v'),
+      ('padding_mask_inverted', 'causal_mask_late'),
+    )
+  ),
 ]
 
 

@@ -15,7 +15,7 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.report import comparison, listing, paper, results
 from transformer_jax.report import report as module
 from transformer_jax.report.results import HeldOut, ScoredRun
-from transformer_jax.scoring import translations
+from transformer_jax.scoring import significance, translations
 from transformer_jax.scoring.bleu import Score, TextMetric
 from transformer_jax.scoring.output import SystemOutput
 from transformer_jax.scoring.translations import (
@@ -44,7 +44,7 @@ class Prepared(NamedTuple):
 
 
 @pytest.fixture
-def prepared(tmp_path: pathlib.Path) -> Prepared:
+def prepared(tmp_path: pathlib.Path, monkeypatch) -> Prepared:
   """Writes sentences '<i>source</i> sentence {n} of some words' and references."""
   folder = tmp_path / 'data' / of_row().config['data']['name']
   folder.mkdir(parents=True)
@@ -52,6 +52,7 @@ def prepared(tmp_path: pathlib.Path) -> Prepared:
     lines = (f'<i>{side}</i> sentence {n} of some words\n' for n in range(SENTENCES))
     (folder / f'dev.{side}.txt').write_text(''.join(lines))
   write_card(folder, CARD)
+  monkeypatch.setattr(significance, 'EXCHANGES', 1000)
   return Prepared(folder.parent, read_card(folder).identity)
 
 
@@ -110,6 +111,7 @@ def test_the_whole_report(prepared, tmp_path: pathlib.Path, capsys):
   assert headings[-2:] == ['## Left out', '## How it was scored']
 
 
+@pytest.mark.usefixtures('no_pictures')
 def test_what_the_runs_say_on_a_terminal(prepared, tmp_path: pathlib.Path, capsys):
   """Two rows are missing, a run was not evaluated, and one is not as its row."""
   for n, row in enumerate(paper.TABLE_3):
@@ -153,6 +155,7 @@ def test_without_table_3_every_run_is_listed(prepared, tmp_path: pathlib.Path, c
   assert 'Table' not in text and 'What the runs say' not in text
 
 
+@pytest.mark.usefixtures('no_pictures')
 def test_one_entry_adds_a_metric(prepared, tmp_path: pathlib.Path, monkeypatch, capsys):
   """It is computed, compared, kept in the result, and has a column of each table."""
   words = lambda *_: TextMetric('nrefs:1|mine', translations.Chrf(word_order=2))
@@ -191,6 +194,7 @@ def test_translations_that_lack_a_sentence_are_refused(
     report(tmp_path, prepared)
 
 
+@pytest.mark.usefixtures('no_pictures')
 def test_references_in_a_file_replace_the_corpus(prepared, tmp_path: pathlib.Path):
   """The file must have the references that were scored."""
   path = tmp_path / 'references.de'

@@ -13,6 +13,8 @@ from transformer_jax.report.page import markdown
 from transformer_jax.report.report import describe_group, rows_minus_base
 from transformer_jax.report.results import ScoredRun
 
+pytestmark = pytest.mark.usefixtures('no_pictures')
+
 
 def printed(
   runs: list[ScoredRun], compare: comparison.Compare = lambda *_: None

@@ -9,7 +9,7 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
 from transformer_jax.machine.errors import UserError
-from transformer_jax.scoring import bleu, translations
+from transformer_jax.scoring import bleu, significance, translations
 
 WORDS = 'Der Hund, die Haus-Katze und „ihr“ Ball lagen 1990 im Garten am See'.split()
 
@@ -29,6 +29,11 @@ REFERENCES = sentences(60)
 WORSE, BETTER = spoilt(REFERENCES, 0.4), spoilt(REFERENCES, 0.1)
 ALIKE = spoilt(REFERENCES, 0.1, seed=2)
 METRICS = {x.name: x.of_text('de', False, []) for x in translations.text_metrics()}
+
+
+@pytest.fixture
+def few_exchanges(monkeypatch) -> None:
+  monkeypatch.setattr(significance, 'EXCHANGES', 500)
 
 
 def write(path: pathlib.Path, lines: list[str], end: str = '\n') -> pathlib.Path:
@@ -87,7 +92,7 @@ def test_warning_of_missing_rules(
   assert message in err and bool(message) == bool(err)
 
 
-def test_one_file_against_another(files: list[pathlib.Path]):
+def test_one_file_against_another(files: list[pathlib.Path], few_exchanges):
   printed = [*translations.score_files(*files, 'de', False)]
   alone, compared = printed[:-3], printed[-3:]
   for line, (name, metric) in zip(compared, METRICS.items(), strict=True):
@@ -97,7 +102,7 @@ def test_one_file_against_another(files: list[pathlib.Path]):
     assert numbers(line)[:7] == pytest.approx(values, abs=0.006)
     p = metric.paired_p([BETTER], [WORSE], REFERENCES)
     assert f'p = {p:.4f}' in line and p < 0.01 and line.startswith(f'{name} ')
-    signature = metric.signature.replace('nrefs:1', 'nrefs:1|ar:10000|seed:12345')
+    signature = metric.signature.replace('nrefs:1', 'nrefs:1|ar:500|seed:12345')
     assert line.endswith(signature)
   assert alone == [*translations.score_files(*files[:2], None, 'de', False)]
   files[2] = files[0]
@@ -130,7 +135,7 @@ def test_p_is_sacrebleus():
   assert p == test()[1]['BLEU'][1].p_value
 
 
-def test_p_of_several_runs():
+def test_p_of_several_runs(few_exchanges):
   """One run beside its own copy is no more evidence than the run alone."""
   metric = bleu.sacrebleu('de', False)
   p = lambda *runs: metric.paired_p(*runs, REFERENCES)
