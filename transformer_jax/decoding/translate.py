@@ -264,16 +264,19 @@ def line_batches(path: pathlib.Path) -> Iterator[list[str]]:
 
 
 def _stdin_blocks() -> Iterator[bytes]:
-  """Yields blocks of bytes from stdin, and b'' after each pause of PAUSE seconds."""
-  descriptor, has_paused, is_first = sys.stdin.fileno(), True, True
+  """Yields blocks of bytes from stdin, and b'' after each pause of PAUSE seconds.
+
+  Raises UserError if they are compressed.
+  """
+  block, is_first = b'', True
   while True:
-    ready, *_ = select.select([descriptor], [], [], None if has_paused else PAUSE)
-    block = os.read(descriptor, 1 << 20) if ready else b''
+    ready, *_ = select.select([sys.stdin], [], [], PAUSE if block else None)
+    block = os.read(sys.stdin.fileno(), 1 << 20) if ready else b''
     if ready and not block:
       return
     if is_first and (end := text.packing(block)):
       raise UserError(f'stdin is compressed: unpack it, or give --input=FILE{end}')
-    has_paused, is_first = not block, False
+    is_first = False
     yield block
 
 

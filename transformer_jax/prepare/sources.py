@@ -42,7 +42,7 @@ TOKEN = 4.5
 # Names of the files of dev in a user's folder; the first that exists counts.
 DEV_NAMES = ('dev', 'valid', 'val', 'validation')
 
-# Source and target sentence; None for a side that is not UTF-8.
+# Source and target; None for a sentence that is not UTF-8.
 Pair = tuple[str | None, str | None]
 
 
@@ -130,17 +130,13 @@ def read_pairs(
   Raises:
     UserError: a file is damaged, or, after the last pair, a file has more lines.
   """
-  counts = [0, 0]
-
-  def count_lines(number: int, path: pathlib.Path) -> Iterator[str | None]:
-    for line in read(path):
-      counts[number] += 1
-      yield line
-
-  texts = count_lines(0, source), count_lines(1, target)
-  yield from zip(*texts, strict=False)
-  for _ in itertools.chain(*texts):
-    pass
+  end, counts = object(), [0, 0]
+  lines: Any = read(source), read(target)
+  for pair in itertools.zip_longest(*lines, fillvalue=end):
+    counts[0] += pair[0] is not end
+    counts[1] += pair[1] is not end
+    if counts[0] == counts[1]:
+      yield pair
   if counts[0] != counts[1]:
     raise UserError(
       f'{source} has {counts[0]} lines and {target} has {counts[1]}: they must pair up'
