@@ -8,49 +8,58 @@ import gc
 import os
 import pathlib
 
+import pytest
+
 os.environ.setdefault('JAX_NUM_CPU_DEVICES', '1')
 if os.environ.get('JAX_PLATFORMS') != 'cuda':  # the tests of kernels, on a GPU
   os.environ['JAX_PLATFORMS'] = 'cpu'
 
-import hypothesis  # noqa: E402
-import jax  # noqa: E402
-import jaxtyping  # noqa: E402
-import pytest  # noqa: E402
-
-from transformer_jax.machine import platform
-
-if os.environ.get('JAX_DISABLE_MOST_OPTIMIZATIONS'):  # takes half of what is left
-  quick = (
-    'use_fusion_emitters=false'
-    if jax.__version_info__ < (0, 11)
-    else 'opt_preset=CPU_OPT_PRESET_FAST_COMPILE'
-  )
-  os.environ['XLA_FLAGS'] = os.environ.get('XLA_FLAGS', '') + f' --xla_cpu_{quick}'
-
 pytest.register_assert_rewrite('toy')
-hypothesis.settings.register_profile(  # cores may be busy
-  'no clock', deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile('no clock')
-jax.config.update('jax_numpy_rank_promotion', 'raise')
-# JAX makes millions of objects: looking for cycles among them took a fifth of the time.
-gc.set_threshold(100_000, 20, 100)
 ROOT = pathlib.Path(__file__).parents[1]
-# Programs that tests compile are kept for the next run, but not among the user's own.
-# `pytest --cache-clear` deletes them.
-jax.config.update('jax_compilation_cache_dir', str(ROOT / '.pytest_cache/d/compiled'))
-jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
-platform.set_cpu_flags()
-
-# Shapes and dtypes in signatures are checked at every call that a test makes.
+# Shapes and dtypes in signatures of these are checked at every call that a test makes.
 MODEL = ('attention', 'dropout', 'layers', 'ops', 'ops_cpu', 'transformer')
 CHECKED = [f'transformer_jax.model.{name}' for name in MODEL]
 CHECKED.append('transformer_jax.training.step')
-jaxtyping.install_import_hook(CHECKED, 'beartype.beartype')
+
+
+def pytest_configure(config: pytest.Config) -> None:
+  if not config.getoption('numprocesses', None):  # else workers run the tests
+    set_up()
+
+
+def set_up() -> None:
+  """Sets JAX and Hypothesis up, before any test is imported."""
+  import hypothesis
+  import jax
+  import jaxtyping
+
+  from transformer_jax.machine import platform
+
+  if os.environ.get('JAX_DISABLE_MOST_OPTIMIZATIONS'):  # takes half of what is left
+    quick = (
+      'use_fusion_emitters=false'
+      if jax.__version_info__ < (0, 11)
+      else 'opt_preset=CPU_OPT_PRESET_FAST_COMPILE'
+    )
+    os.environ['XLA_FLAGS'] = os.environ.get('XLA_FLAGS', '') + f' --xla_cpu_{quick}'
+  hypothesis.settings.register_profile(  # cores may be busy
+    'no clock', deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+  )
+  hypothesis.settings.load_profile('no clock')
+  jax.config.update('jax_numpy_rank_promotion', 'raise')
+  # Programs that tests compile are kept for the next run, but not among the user's own.
+  # `pytest --cache-clear` deletes them.
+  cache = ROOT / '.pytest_cache/d/compiled'
+  jax.config.update('jax_compilation_cache_dir', str(cache))
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
+  platform.set_cpu_flags()
+  jaxtyping.install_import_hook(CHECKED, 'beartype.beartype')
+  # JAX makes millions of objects: the search for cycles took a fifth of the time.
+  gc.set_threshold(100_000, 20, 100)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-  if jax.config.jax_num_cpu_devices < 8:
+  if int(os.environ['JAX_NUM_CPU_DEVICES']) < 8:
     skip = pytest.mark.skip(reason='needs JAX_NUM_CPU_DEVICES=8')
     for item in items:
       if item.get_closest_marker('devices'):

@@ -10,8 +10,7 @@ import re
 import pytest
 
 from toy.corpus import write_raw
-from transformer_jax.config import KEYS
-from transformer_jax.machine import cli, errors
+from transformer_jax.machine import errors
 
 pytestmark = pytest.mark.usefixtures('in_the_checkout')
 
@@ -55,19 +54,9 @@ REFUSED = [
   ('prepare_data --verify=x --raw_dir=y', '--raw_dir does not go with --verify'),
   ('evaluate --workdir=x --step=1.5', 'flag --step=1.5: a whole number, or best'),
   # Files
-  (f'prepare_data {MULTI30K} --data_dir={{tmp}}/data', 'is not prepared in --data_dir'),
   ('prepare_data --verify={tmp}', 'card.json: no such file'),
   ('report {tmp}/run', 'no run with a result.json'),
-  ('evaluate --workdir={tmp}', ' a run?'),
   ('evalb --gold=/dev/null --test=/dev/null', 'are empty: give a tree a line'),
-  (
-    'describe --config=configs/base.py --topology=a100:8',
-    'a100 is unknown; known are v4',
-  ),
-  (
-    'describe --config=configs/base.py --topology=v5e:8',
-    'v5e has 2 sizes, such as v5e',
-  ),
 ]
 
 
@@ -126,6 +115,3 @@ def test_preparing(tmp_path: pathlib.Path, capsys):
   out, err = capsys.readouterr()
   assert out == f'{folder}\n' and f'using {folder} (' in err
 
-
-def test_names_elsewhere_are_of_keys():
-  assert set(cli.ELSEWHERE) <= set(KEYS)

@@ -33,8 +33,8 @@ def draw_lines(
 ) -> Figure:
   """Draws words in two columns, and lines between them as strong as the weights.
 
-  Figure 3 of the paper has a chosen word and all heads. Figure 4 has two: the first for
-  all words, and both for a chosen word.
+  Figure 3 of the paper has a chosen word and all heads. Figure 4 has two heads, in two
+  panels: the first head for all words, and both heads for a chosen word.
 
   Args:
     weights: [H, T, S] of a layer's heads, from the words in `rows` (T) to those in

@@ -168,8 +168,9 @@ def _readme(run: Run, steps: list[int], library: str, loading: str) -> Iterator[
   config = run.config()
   source, target = config.data.source_language, config.data.target_language
   loading = loading.format(beam=config.beam, alpha=config.alpha)
-  own = run.workdir / 'README.md'  # of a published model
-  head = own.read_text('utf-8').partition('\n---\n')[0] if own.is_file() else ''
+  readme = run.workdir / 'README.md'  # of a published model
+  text = readme.read_text('utf-8') if readme.is_file() else ''
+  head = text.partition('\n---\n')[0]
   yield from ('---', 'language:', f'- {source}')
   if config.task == 'translation':  # a tree is of no language
     yield from (f'- {target}', 'pipeline_tag: translation')

@@ -121,7 +121,7 @@ def model_of(params: PyTree, run: Run) -> dict[str, Any]:
   flat = np.concatenate([x.ravel() for x in leaves]).astype(ml_dtypes.bfloat16)
   model = config.model
   is_learned = model.positions == 'learned'
-  own = run.vocabularies() if model.target_vocab_size else run.vocabularies()[:1]
+  vocabularies = run.vocabularies()[: 2 if model.target_vocab_size else 1]
   return {
     'sizes': {name: model[name] for name in ('N', 'd_model', 'h', 'd_k', 'd_v')},
     **{name: config[name] for name in ('beam', 'alpha', 'extra_length')},
@@ -129,7 +129,7 @@ def model_of(params: PyTree, run: Run) -> dict[str, Any]:
     'longest': build.longest_text(config),
     'max_positions': model.max_positions if is_learned else None,
     'nats': nats if math.isfinite(nats) else None,
-    'vocabularies': [_vocabulary(v.path, config.data) for v in own],
+    'vocabularies': [_vocabulary(v.path, config.data) for v in vocabularies],
     'tree': jax.tree.unflatten(structure, spans),
     'parameters': base64.b64encode(flat.tobytes()).decode(),
   }

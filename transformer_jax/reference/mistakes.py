@@ -23,7 +23,7 @@ class Mistake:
   edits: tuple[tuple[str, str], ...]
 
   def affects(self, group: str) -> bool:
-    """Returns whether it changes a group of arrays (check.group_of)."""
+    """Returns True if it changes a group of arrays (check.group_of)."""
     if self.name == 'attention_biases':
       return group == 'update'
     if self.name.startswith('untied_'):
