@@ -54,7 +54,7 @@ def test_runs_of_the_papers_size_stand_beside_its_numbers():
   assert '## Table 3 on wmt14.en-de\n' in text and "Not the paper's" not in text
   other = changed(result, {'data.reader': 'files', 'data.name': 'mine'})
   text = printed([scored(other)])
-  assert '## Table 3 on mine\n' in text and "Not the paper's corpus: its col" in text
+  assert '## Table 3 on mine\n' in text and "Not the paper's corpus: compare" in text
   held_out = changed(result, {'data.files.dev': ['newstest2012']})
   text = printed([scored(held_out)])
   assert '## Table 3 in miniature on wmt14.en-de, scored on newstest2012' in text
@@ -129,7 +129,7 @@ def test_differences_from_base():
   assert cells(text, 'C7')[1:3] == ['disagrees', 'undecided']
   assert cells(text, 'E')[1:3] == ['disagrees', 'undecided (13 of 100)']
   assert 'Not run: A1, A2, ' in text and '| B1 |' not in text
-  assert 'can show differences from 0.50 PPL and 0.99 BLEU on' in text
+  assert 'can show differences of 0.50 PPL and 0.99 BLEU or more' in text
 
 
 @pytest.mark.slow
@@ -229,7 +229,7 @@ def test_what_a_comparison_lacks_is_named():
   assert 'agrees |' not in text and 'No row has seeds that differ' in text
   text = printed([s for s in family() if s.name.startswith('base')])
   assert 'no runs of any other row' in text
-  assert 'can show differences from 0.50 PPL and 0.99 BLEU on' in text
+  assert 'can show differences of 0.50 PPL and 0.99 BLEU or more' in text
   text = printed([scored(of_config(configs.get_config('C1')))])
   assert 'There are no runs of base' in text and cells(text, 'C1')[5] == '5.00'
 

@@ -68,12 +68,12 @@ def test_tokens_are_not_tokenised_again(files: list[pathlib.Path]):
   """The last line says what the text is, also if it is in lower case."""
   lines = [*translations.score_files(*files[:2], None, 'de', True)]
   assert '|case:mixed|eff:no|tok:none|' in lines[0] and '|tok:none|' in lines[2]
-  assert lines[6].startswith('of tokens as given: ') and len(lines) == 7
+  assert lines[6].startswith('The text is tokens as given: ') and len(lines) == 7
   for path, text in zip(files, (BETTER, REFERENCES), strict=False):
     write(path, [line.lower() for line in text])
   for tokenized, kind in ((False, 'detokenised'), (True, 'tokens as given')):
     last = [*translations.score_files(*files[:2], None, 'de', tokenized)][-1]
-    assert last.startswith(f'of {kind}, lower-cased: ')
+    assert last.startswith(f'The text is {kind}, lower-cased: ')
 
 
 @pytest.mark.parametrize(

@@ -260,7 +260,7 @@ class _Output:
 
   Attributes:
     error: of the first write that failed; what follows it is dropped.
-    is_lost: whether something was dropped that stands nowhere else.
+    is_lost: whether output was dropped that say() did not write.
   """
 
   def __init__(self, stream: Any):
@@ -298,7 +298,7 @@ class _Output:
 
 
 def say(line: object) -> None:
-  """Prints a line about a file that is written, to a stdout that nobody has to read."""
+  """Prints a line that may be lost, such as the name of a file that was written."""
   if isinstance(sys.stdout, _Output):
     sys.stdout.say(str(line))
   else:

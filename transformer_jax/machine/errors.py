@@ -1,8 +1,8 @@
-"""A mistake of the user ends a program with one line; a bug shows its traceback.
+"""Ends a program with one line for a mistake of the user, and a traceback for a bug.
 
-An error is the user's if it is our UserError, absl's about a flag, ml_collections'
-about a config, the system's about a file that it names, a full disk or memory, or
-Python's about a module of an extra. Any other is a bug.
+A mistake of the user is a UserError, an error of absl about a flag, of ml_collections
+about a config, or of the system about a file that it names. So are a full disk, too
+little memory, and a module that is missing because its extra is not installed.
 """
 
 import contextlib

@@ -178,7 +178,7 @@ def training_dtype(name: str, backend: str | None = None) -> jnp.dtype:
 
 
 def activation_dtype(dtype: jnp.dtype, backend: str | None) -> jnp.dtype:
-  """Returns the dtype of what lies between products whose weights are of `dtype`.
+  """Returns the dtype of activations between products whose weights have `dtype`.
 
   Processors with bfloat16 multiply it faster, but XLA does all else on a CPU with it
   more slowly than with float32. `backend` is as in training_dtype().

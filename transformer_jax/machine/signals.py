@@ -1,7 +1,7 @@
-"""A signal that asks a program to end; what is new is saved first.
+"""Handles signals that ask a program to end, so that it saves first.
 
-SIGTERM and SIGINT, SIGHUP of a closed terminal, SIGUSR1 and SIGUSR2 of schedulers, and
-SIGXCPU of a limit on processor time are such signals.
+They are SIGTERM and SIGINT, SIGHUP of a closed terminal, SIGUSR1 and SIGUSR2 of
+schedulers, and SIGXCPU of a limit on processor time.
 """
 
 import contextlib

@@ -264,8 +264,8 @@ def smallest_difference(group: Group) -> str:
     f'{margin(noise, 1, count):.2f} {m.column}' for m, noise in noises if noise
   )
   return (
-    f'One run of a row against {seeds} can show differences from '
-    f'{" and ".join(smallest)} on.'
+    f'One run of a row against {seeds} can show differences of '
+    f'{" and ".join(smallest)} or more.'
   )
 
 

@@ -1,4 +1,4 @@
-"""What a report says of every result: scores, how they compare, curves, samples."""
+"""Lists every result: scores, footnotes on how they compare, curves, samples."""
 
 import pathlib
 import sys
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from transformer_jax.machine.errors import UserError
 from transformer_jax.report import figures
-from transformer_jax.report.page import Block, heading, table, table_of
+from transformer_jax.report.page import DASH, Block, heading, table, table_of
 from transformer_jax.report.results import HeldOut, ScoredRun, shown_metrics, signatures
 from transformer_jax.runs.records import read_records
 from transformer_jax.scoring.bleu import Score
@@ -19,7 +19,6 @@ from transformer_jax.scoring.translations import (
 )
 
 SUPERSCRIPTS = str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹')
-DASH = '–'  # for a metric that a result lacks
 
 
 class ScoreType(NamedTuple):

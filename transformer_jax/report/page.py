@@ -67,6 +67,7 @@ class Picture(NamedTuple):
     files.write(path, f'<?xml version="1.0" encoding="utf-8"?>\n{svg}')
 
 
+DASH = '–'  # for a value that is missing
 Block = str | Picture  # a str is Markdown, as the functions below return it
 
 

@@ -14,6 +14,7 @@ from transformer_jax.model import flops
 from transformer_jax.report import comparison, figures, listing, paper, results
 from transformer_jax.report.comparison import DAGGER, Differences, Noise, margin, noise
 from transformer_jax.report.page import (
+  DASH,
   Block,
   bullets,
   facts,
@@ -36,18 +37,19 @@ TITLE = 'Attention Is All You Need: runs'
 WIDTH, INDENT = 96, 15  # of a terminal's lines
 
 SPREAD = (
-  'Scores: mean of the seeds ± half its 95 % interval (Student, the spread between '
-  'seeds pooled over all rows with several); sd: between the seeds of the row.'
+  "Scores: the mean of the seeds ± half its 95 % interval (Student's t, with the "
+  'deviation between seeds pooled over all rows with several). sd: the deviation '
+  'between the seeds of the row.'
 )
 RULES = 'docs/report.md has the rules of a verdict.'
 NOTE = (
-  'Each minus base, ± half the 95 % interval (Student, the spread between seeds pooled '
-  'over all rows with several). p: of another sign with other sentences; no verdict '
-  f'depends on it. The paper has one run for each row. {RULES}'
+  "Differences are ± half their 95 % interval (Student's t, with the deviation between "
+  'seeds pooled over all rows with several). p is of a test over sentences, on which '
+  f'no verdict depends. The paper has one run for each row. {RULES}'
 )
 POWER = (
-  'n of 100: with these seeds, and as much noise, so many rows that truly equal base '
-  'would be called so.'
+  'n of 100: of 100 rows that truly equal base, so many would be found equal with '
+  'these seeds and this noise.'
 )
 Study = tuple[Group, Differences]
 Facts = list[tuple[str, str]]
@@ -189,7 +191,7 @@ def about(group: Group) -> str:
     other.append(f'base model (here {paper.cells_text(sizes)})')
   if other:
     text += f"Not the paper's {', nor its '.join(other)}: "
-    text += 'its columns can be compared in their directions alone. '
+    text += "compare only the signs of its differences with the paper's. "
   return text + SPREAD
 
 
@@ -216,7 +218,7 @@ def score_cells(
     pooled = noise([values for values in seeds if values])
     for row, values, runs in zip(cells, seeds, of_rows, strict=True):
       is_whole = len(values) == len(runs)
-      cell = _cell(values, pooled, metric, runs) if is_whole else listing.DASH
+      cell = _cell(values, pooled, metric, runs) if is_whole else DASH
       row[metric.column] = cell
   return cells
 
@@ -386,7 +388,10 @@ def _facts(
   if len(ours) > 1:
     count = comparison.count_verdicts(comparison.judge(ours))
     names = ', '.join(metric.column for metric in JUDGED)
-    yield 'Claims', f'{where}{count} {names} minus base; undecided in brackets.'
+    yield (
+      'Claims',
+      f'{where}{count} {names} are minus base, and in brackets if undecided.',
+    )
   missing = [row for row in paper.TABLE_3 if row not in group.table_3]
   if missing and group.table_3:
     yield 'Missing rows', where + ', '.join(missing)

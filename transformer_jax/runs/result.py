@@ -65,7 +65,7 @@ class Result:
     return getattr(self, metric.name)
 
   def search(self) -> dict[str, Any]:
-    """Returns the keys of a config that describe the search, with its own values."""
+    """Returns the keys of a config that describe the search, as the result has them."""
     names = 'beam', 'alpha', 'decode_dtype'
     search = {name: getattr(self, name) for name in names}
     return search | {'average_last': len(self.averaged)}

@@ -1,4 +1,4 @@
-"""Plans the runs of a sweep; prints, runs or submits what trains and scores them."""
+"""Plans the runs of a sweep, and prints, runs or submits their commands."""
 
 import collections
 import os

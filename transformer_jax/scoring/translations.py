@@ -1,4 +1,4 @@
-"""Scores of translations: the list of metrics, and what is made of it.
+"""Scores translations by a list of metrics.
 
 An entry of METRICS is all that a metric needs: `scripts.evaluate` computes and prints
 it, result.json keeps it, and the report has a column for it.
@@ -109,7 +109,7 @@ def perplexity_text(value: float, pieces: int, decimals: int) -> str:
 
 
 def kind(outputs: SystemOutput) -> str:
-  """Returns the kind of text that is scored, as far as no signature tells it."""
+  """Returns what the signatures do not tell of a text, such as 'detokenised'."""
   kind = 'tokens as given' if outputs.tokenized else 'detokenised'
   text = ''.join(outputs.references)
   # In a script with capitals most letters have one; Python takes Georgian for small.
@@ -149,7 +149,7 @@ def score_lines(kind: str, scores: Mapping[str, Score]) -> Iterator[str]:
     yield f'{name} {score.score:.2f}  {score.signature}'
     yield f'  95 % interval: {_between(score.interval)}'
   if kind != 'detokenised':
-    yield f'of {kind}: to be compared with scores of the same text alone'
+    yield f'The text is {kind}: compare only scores of such text with these'
 
 
 def comparison_lines(outputs: SystemOutput, baseline: Sequence[str]) -> Iterator[str]:
