@@ -114,4 +114,3 @@ def test_preparing(tmp_path: pathlib.Path, capsys):
   script.main(['prepare_data', *options])
   out, err = capsys.readouterr()
   assert out == f'{folder}\n' and f'using {folder} (' in err
-

@@ -32,7 +32,7 @@ class Shape(NamedTuple):
 
 
 class Batch(NamedTuple):
-  """The token ids of a batch; PAD follows the shorter sentences."""
+  """The token ids of a batch. PAD follows the shorter sentences."""
 
   source: np.ndarray  # [slices, rows, L] int32, EOS at the end of each sentence
   target: np.ndarray  # [slices, rows, T] int32
@@ -202,7 +202,7 @@ class Batches:
     """Returns the batch of update number `step`, counted from 0.
 
     Args:
-      host_slices: the slices whose sentences it has; `pairs` is of all slices.
+      host_slices: the slices whose sentences it has. `pairs` are those of all slices.
     """
     epoch, index = divmod(step, self.steps_per_epoch)
     pairs, order = self._order(epoch)

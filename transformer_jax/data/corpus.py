@@ -291,7 +291,7 @@ class Split(NamedTuple):
 
 
 def read_split(folder: pathlib.Path, split: str) -> Split:
-  """Returns a split of a folder; Corpus.split() verifies its files before."""
+  """Returns a split of a folder, without comparing its files as Corpus.split() does."""
   return Split(*(Sentences(folder / f'{split}.{x}') for x in ('source', 'target')))
 
 

@@ -47,7 +47,7 @@ class Evaluation:
     return loaded.run.translations(self._split, loaded.steps[-1], *searched)
 
   def evaluate(self) -> tuple[Result, list[str]]:
-    """Searches and scores; returns the result, and the output of each sentence."""
+    """Returns the result of a search, and the output of each sentence."""
     loaded, config, run = self._loaded, self._loaded.config, self._loaded.run
     sources, _ = self._corpus.text(self._split)
     card = self._corpus.card

@@ -180,19 +180,18 @@ def map_sentences(
   longest: int,
   progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> Iterator[tuple[list[int], PyTree]]:
-  """Yields what a function of map_rows() returns for all sentences, batch by batch.
+  """Yields the numbers of a batch's sentences, and what `function` returns for them.
 
-  A batch has sentences of similar length, the longest come first. The numbers of its
-  sentences are yielded with its result. While the devices compute a batch, the caller
-  works on the one before.
+  A batch has sentences of similar lengths. The longest come first. While accelerators
+  compute a batch, the caller works on the result of the batch before.
 
   Args:
-    function: takes `params` and the padded ids of each text, [B, length] int32. Rows
-      beyond a batch's sentences are PAD.
-    texts: the ids of all sentences, EOS included; or those of all sources, and of their
-      targets. A sentence without any ids is left out.
+    function: from map_rows(). It takes `params` and the padded ids of each text,
+      [B, length] int32. Rows beyond the batch's sentences are PAD.
+    texts: one text or, for pairs, two: the ids of each sentence, EOS included. A
+      sentence without ids is in no batch.
     positions: config.decode_tokens, the positions of a batch.
-    longest: the most tokens of a sentence.
+    longest: the most tokens that the model takes.
     progress: wraps the iterable of batches, as tqdm does.
   """
   positions = decode_tokens(positions)

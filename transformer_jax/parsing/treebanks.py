@@ -44,7 +44,7 @@ _FOLDERS = ('', 'WSJ', 'wsj', 'parsed/mrg/wsj')
 
 
 def read(path: pathlib.Path) -> Iterator[Tree | UserError]:
-  """Yields what trees.parse() does of a file, which may be compressed."""
+  """Yields the trees and errors of trees.parse() for a file, packed or not."""
   return trees.parse(text.read_lines(path), str(path))
 
 
@@ -120,7 +120,7 @@ def _treebank(
   """Returns the trees of files.
 
   Args:
-    leave_out: yield an error for a flawed tree; otherwise raise it.
+    leave_out: whether to yield the error of a flawed tree, or to raise it.
     count: how many trees the files must have.
   """
 

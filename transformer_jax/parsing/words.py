@@ -36,7 +36,7 @@ _LONGEST_FIRST = sorted(_ENDINGS.split(), key=len, reverse=True)
 
 
 def learners(config: ConfigDict) -> tuple[Learner, Learner]:
-  """Returns what learns the vocabulary of a corpus, and one of the target alone."""
+  """Returns learners of the vocabulary of source or both texts, and of the target."""
   source = learn_words if config.data.whole_words else prepare.learners(config)[0]
   return source, learn_tokens
 

@@ -71,7 +71,7 @@ def ensure(
   Prints the folder, its identity and its sources to stderr.
 
   Args:
-    raw_dir: the folder of the raw text; None is that of the config, if any.
+    raw_dir: the folder of the raw text. None: that of the config, if it names one.
     run: the folder of a run that is resumed. It has the vocabulary of the corpus, which
       is then not compared with the raw text.
 
@@ -156,7 +156,7 @@ def encode_files(
 ) -> list[float]:
   """Encodes two files of lines into two token files.
 
-  Drops pairs with a sentence of over `max_length` tokens, its EOS counted.
+  Drops pairs with a sentence of over `max_length` tokens, EOS included.
 
   Args:
     texts: source and target, a sentence a line.
@@ -164,8 +164,8 @@ def encode_files(
     converters: map a source and a target line to what the model reads and writes.
 
   Returns:
-    Which fraction of the source's and the target's pieces, spaces aside, are unknown
-    text or bytes of rare text.
+    The fractions of the source's and the target's pieces, without spaces, that are
+    unknown text or bytes of rare text.
   """
   unknown, counts = [0, 0], [0, 0]
   lines = zip(*map(cleaning.chosen_lines, texts), strict=True)
@@ -192,7 +192,7 @@ def encode_files(
 
 
 def _words(line: str) -> str:
-  """Returns the words of a line in lower case; the line itself if it has none."""
+  """Returns the words of a line in lower case, or the line itself if it has none."""
   return ' '.join(re.findall(r'\w+', text.nfc(line).lower())) or line.strip()
 
 

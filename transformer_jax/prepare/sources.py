@@ -47,11 +47,11 @@ Pair = tuple[str | None, str | None]
 
 
 class Source(NamedTuple):
-  """Sentence pairs of one publication; a split has one or more sources.
+  """Sentence pairs of one publication. A split has one or more sources.
 
   Attributes:
     name: for the card and for messages, without folders.
-    files: what `pairs` reads; may be empty.
+    files: those that `pairs` reads, if any.
     pairs: returns an iterator over the pairs in order. In training it may yield an
       error in place of a flawed pair.
     is_derived: whether its pairs are made of another source's. A vocabulary of whole
@@ -163,7 +163,7 @@ def find_files(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
 
 
 def find_file(folder: pathlib.Path, name: str) -> pathlib.Path:
-  """Returns the one file folder/NAME, packed or not; else raises UserError."""
+  """Returns the file folder/NAME, packed or not; raises UserError unless it is one."""
   paths = find_files(folder, name)
   if not paths:
     raise UserError(

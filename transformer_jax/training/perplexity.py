@@ -50,7 +50,7 @@ class Perplexity:
     self._sums = map_rows(sums)
 
   def __call__(self, params: PyTree) -> float:
-    """Returns exp(nats per target piece), EOS counted."""
+    """Returns exp(nats per target piece), EOS included."""
     batches = map_sentences(
       self._sums,
       params,
