@@ -1,4 +1,4 @@
-"""Reads metrics.jsonl: its records, the best step, and the end by patience."""
+"""Reads metrics.jsonl: its records, the best step, and whether patience has ended."""
 
 import math
 import pathlib
@@ -73,41 +73,16 @@ def best_step(records: Iterable[Record], by: str) -> int | None:
   return min(measured)[1] if measured else None
 
 
-class Patience:
-  """Counts dev scores in a row without a new best, of the measure that best_by names.
+def patience_has_ended(records: Iterable[Record], config: Mapping[str, Any]) -> bool:
+  """Returns True if `patience` dev scores in a row had no new best, so training ends.
 
-  Args:
-    limit: as many end the training; 0: it goes on.
-    by: 'perplexity' or 'bleu'.
+  Scores are of the measure that best_by names, or else perplexity, at checkpoints. A
+  step that was measured again, after a stop between two measurements, counts once.
   """
-
-  def __init__(self, limit: int, by: str = 'perplexity'):
-    self.limit, self.by = limit, by
-    self._scores: list[Record] = []
-
-  @classmethod
-  def of(cls, records: Iterable[Record], config: Mapping[str, Any]) -> 'Patience':
-    """Returns the patience after the records of metrics.jsonl."""
-    every, last = config['checkpoint_every_steps'], config['train_steps']
-    patience = cls(config['patience'], config['best_by'] or 'perplexity')
-    for record in records:
-      # The former last step of a prolonged run may be off the interval.
-      if record['step'] == last or not record['step'] % every:
-        patience.add(record)
-    return patience
-
-  def add(self, record: Record) -> None:
-    """Takes the next record; without a score it changes nothing.
-
-    A step that is measured again, after a stop between two measurements, counts once.
-    """
-    if f'dev_{self.by}' in record:
-      again = self._scores and self._scores[-1]['step'] == record['step']
-      self._scores[-1 if again else len(self._scores) :] = [record]
-
-  @property
-  def ended(self) -> bool:
-    """Returns True if training ends now."""
-    best = best_step(self._scores, self.by)
-    worse = sum(best is None or r['step'] > best for r in self._scores)
-    return 0 < self.limit <= worse
+  by, every = config['best_by'] or 'perplexity', config['checkpoint_every_steps']
+  # The former last step of a prolonged run may be off the interval.
+  is_due = lambda step: step == config['train_steps'] or not step % every
+  dev = {r['step']: r for r in records if f'dev_{by}' in r and is_due(r['step'])}
+  best = best_step(dev.values(), by)
+  worse = sum(best is None or step > best for step in dev)
+  return 0 < config['patience'] <= worse

@@ -21,7 +21,7 @@ from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, PARENT, Interruption
 from transformer_jax.runs.flags import config_flag
-from transformer_jax.runs.records import Patience
+from transformer_jax.runs.records import patience_has_ended
 from transformer_jax.runs.run import Run, averaged_steps, start_from
 
 POLL = 0.1  # seconds between two checks of a process
@@ -46,7 +46,7 @@ class Job(NamedTuple):
     """Returns True if the last step of the run is scored."""
     config, records = self.config, self.run.records()
     last = config['train_steps']
-    if Patience.of(records, config).ended:
+    if patience_has_ended(records, config):
       last = max(r['step'] for r in records if 'dev_perplexity' in r)
     averaged = averaged_steps(last, config['checkpoint_every_steps'], self.average)
     search = len(averaged), config['beam'], config['alpha']

@@ -16,7 +16,7 @@ from transformer_jax.data.corpus import Card, Corpus
 from transformer_jax.machine import cli, hosts, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.runs.records import Patience, Record, best_step
+from transformer_jax.runs.records import Record, best_step, patience_has_ended
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring.translations import perplexity_text
 from transformer_jax.training import checkpoint
@@ -63,7 +63,7 @@ def train(
     start = int(state.step)
     records = [r for r in run.records() if r['step'] <= start] if first else []
     needs_dev_eval = _needs_dev_eval(config, start, records)
-    impatient = _has_ended(Patience.of(records, config))
+    impatient = _has_ended(records, config)
     trains = start < config.train_steps and not impatient
     if not trains and not needs_dev_eval:
       if first:
@@ -139,9 +139,11 @@ def _compiling(trainer: Trainer, state: TrainState, log: Log) -> Iterator[None]:
     yield
 
 
-def _has_ended(patience: Patience) -> bool:
+def _has_ended(records: list[Record], config: ml_collections.ConfigDict) -> bool:
   """Returns True if patience has ended, by the first host, which has all records."""
-  return bool(patience.limit and hosts.from_first_host(np.int32(patience.ended)))
+  if not config.patience:
+    return False
+  return bool(hosts.from_first_host(np.int32(patience_has_ended(records, config))))
 
 
 def _needs_dev_eval(
@@ -207,7 +209,7 @@ class Loop:
     self._log, self._writer, self._interruption = log, writer, interruption
     self._perplexity, self._bleu = perplexity, bleu
     self._is_one_host = jax.process_count() == 1
-    self._patience = Patience.of(records, config)
+    self._records = [*records]
     self._device, self._commit = platform.describe_device(), platform.commit()
     self._meter = Meter(
       trainer.learning_rate,
@@ -235,7 +237,7 @@ class Loop:
     with defer():
       if needs_dev_eval:
         self._measure(step, state)
-      while step < last and not _has_ended(self._patience):
+      while step < last and not _has_ended(self._records, self._config):
         self._meter.resume()
         goal = min(last, step - step % every + every)
         with self._interruption.deferred():
@@ -251,8 +253,8 @@ class Loop:
           self._measure(step, state)
     if step < last:
       self._log.say(
-        f'step {step}: no better dev {self._patience.by} in {self._patience.limit} '
-        'measurements (patience): the training ends'
+        f'step {step}: no better dev {self._config.best_by or "perplexity"} in '
+        f'{self._config.patience} measurements (patience): the training ends'
       )
     if self._writer:
       with self._interruption.deferred():
@@ -324,13 +326,13 @@ class Loop:
       seconds = time.monotonic() - begin
       scored: Record = {'step': step, 'dev_bleu': bleu, 'bleu_seconds': seconds}
       self._log.write(scored)
-      self._patience.add(scored)
+      self._records.append(scored)
       self._log.say(f'step {step}: dev BLEU {bleu:.2f}, greedy, in {seconds:.1f} s')
       self._log.show(step, samples)
     perplexity = self._perplexity(params)
     measured: Record = {'step': step, 'dev_perplexity': perplexity}
     self._log.write(measured)
-    self._patience.add(measured)
+    self._records.append(measured)
     shown = perplexity_text(perplexity, self._trainer.pieces, 3)
     self._log.say(f'step {step}: dev perplexity {shown}')
 
