@@ -41,7 +41,9 @@ def set_up() -> None:
       if jax.__version_info__ < (0, 11)
       else 'opt_preset=CPU_OPT_PRESET_FAST_COMPILE'
     )
-    os.environ['XLA_FLAGS'] = os.environ.get('XLA_FLAGS', '') + f' --xla_cpu_{quick}'
+    whole = '--xla_cpu_parallel_codegen_split_count=1'  # small programs, on busy cores
+    flags = os.environ.get('XLA_FLAGS', '')
+    os.environ['XLA_FLAGS'] = f'{flags} --xla_cpu_{quick} {whole}'
   hypothesis.settings.register_profile(  # cores may be busy
     'no clock', deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
   )
