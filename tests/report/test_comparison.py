@@ -9,8 +9,8 @@ from transformer_jax.report.results import ScoredRun
 
 
 def only(runs: list[ScoredRun]) -> results.Group:
-  groups, left_out = results.group(runs)
-  assert len(groups) == 1 and not left_out, left_out
+  groups, omissions = results.group(runs)
+  assert len(groups) == 1 and not omissions, omissions
   return groups[0]
 
 
@@ -20,7 +20,7 @@ def test_every_row_is_taken_for_what_its_config_says(option: str):
   runs = {row: [scored(result, row)] for row, result in results.items()}
   group = only([run for (run,) in runs.values()])
   assert group.table_3 == runs
-  assert not group.left_out and (group.base == paper.BASE) == (not option)
+  assert not group.omissions and (group.base == paper.BASE) == (not option)
 
 
 @pytest.mark.parametrize(
@@ -36,14 +36,16 @@ def test_a_run_that_is_not_its_row_is_named(row: str, config: dict, difference: 
   odd = scored(changed(of_row(row, 7), config), 'odd')
   for runs in ([odd, *family()], [*family(), odd]):
     group = only(runs)
-    assert group.left_out == [f'odd is not row {row}, as its config says: {difference}']
+    assert group.omissions == [
+      f'odd is not row {row}, as its config says: {difference}'
+    ]
     assert [*map(len, group.table_3.values())] == [3, 1]
 
 
 def test_without_a_base_there_is_nothing_to_compare():
   rows = [scored(of_row('C1'), 'x'), scored(of_row('D1'), 'y')]
-  groups, left_out = results.group(rows)
-  assert not groups and left_out[0].startswith('x, y: no base to compare with')
+  groups, omissions = results.group(rows)
+  assert not groups and omissions[0].startswith('x, y: no base to compare with')
 
 
 def test_a_prolonged_run_is_its_row_with_the_steps_of_before():
@@ -51,7 +53,7 @@ def test_a_prolonged_run_is_its_row_with_the_steps_of_before():
   longer = changed(of_row('D1'), {'train_steps': 4000}, step=4000, averaged=[4000])
   group = only([*family(), scored(of_row('D1'), 'D1'), scored(longer, 'D1')])
   assert [s.result.step for s in group.table_3['D1']] == [3125]
-  assert group.left_out == [
+  assert group.omissions == [
     'D1 is not row D1, as its config says: train_steps is 4000, not 3125'
   ]
   more = {'train_steps': 4000}, {'step': 4000, 'averaged': [4000]}
@@ -75,7 +77,7 @@ def test_a_prolonged_run_is_its_row_with_the_steps_of_before():
 def test_what_was_scored_otherwise_is_left_out(change: dict, reason: str):
   group = only([*family(), scored(changed(of_row('D1'), **change), 'wrong')])
   assert 'D1' not in group.table_3
-  assert group.left_out == [f'wrong (row D1) is not in Table 3: {reason}']
+  assert group.omissions == [f'wrong (row D1) is not in Table 3: {reason}']
 
 
 def test_other_languages_are_refused():
@@ -93,7 +95,7 @@ def test_of_several_results_of_a_run_the_fitting_one_is_taken():
     for n, change in enumerate(({'beam': 1}, {}, {'alpha': 0.0}))
   ]
   group = only([*family(), *several])
-  assert not group.left_out and [
+  assert not group.omissions and [
     s.result.scores['paper_bleu'].score for s in group.table_3['D1']
   ] == [11.0]
 
@@ -102,7 +104,7 @@ def test_a_seed_counts_once():
   runs = family()
   group = only([*runs, scored(of_row('base', 1, 4.0), 'other')])
   assert len(group.table_3['base']) == 3
-  assert group.left_out == [
+  assert group.omissions == [
     'other (row base) is not in Table 3: seed 1 is in the table already, from '
     'base.seed1'
   ]
@@ -115,7 +117,7 @@ def test_table_2_needs_its_averages():
     wrong = scored(changed(right.result, averaged=result.averaged[1:]), 'wrong')
     group = only([right, wrong])
     assert group.table_2 == {row: [right]} and not group.table_3
-    assert group.left_out == [
+    assert group.omissions == [
       f'wrong (row {row}) is not in Table 2: {average - 1} checkpoints averaged, '
       f'not {average}'
     ]
@@ -132,8 +134,8 @@ def test_table_2_needs_its_averages():
 def test_incomparable_runs_share_no_table(config: dict, fields: dict):
   first = family()
   second = [s._replace(result=changed(s.result, config, **fields)) for s in first]
-  groups, left_out = results.group(first + second)
-  assert not left_out
+  groups, omissions = results.group(first + second)
+  assert not omissions
   assert [len(group.table_3['base']) for group in groups] == [3, 3]
   _, table = listing.every_result([first[0], second[0]])
   assert all(rf'| 19.50 \[19.0, 20.0\]{mark} |' in table for mark in '¹²')
@@ -144,9 +146,9 @@ def test_which_settings_matter():
   *bases, row = family()
   without = 'data.name', 'data.cleaning.max_ratio', 'patience', 'decode_tokens'
   for key in (*without, 'tokens_per_batch', 'warmup_steps', 'extra_length'):
-    groups, left_out = results.group(
+    groups, omissions = results.group(
       [*bases, row._replace(result=changed(row.result, {key: 7}))]
     )
     rows = {'base', 'C1'} if key in without else {'base'}
     assert [{*group.table_3} for group in groups] == [rows], key
-    assert len(left_out) == (key not in without)
+    assert len(omissions) == (key not in without)

@@ -224,8 +224,8 @@ def published(folder: str, references: pathlib.Path | None = None):
   """Returns the group of published results, with the differences of its rows."""
   paths = sorted((ROOT / 'results' / folder).glob('*.json'))
   runs = results.read(paths, OUTPUTS).evaluations
-  (group,), left_out = results.group(runs)
-  assert len(group.members) == len(runs) and not left_out + group.left_out
+  (group,), omissions = results.group(runs)
+  assert len(group.members) == len(runs) and not omissions + group.omissions
   texts = HeldOut(ROOT, filter(None, [references]))
   compare = lambda *both: module.paired_p(*both, texts)
   return group, comparison.differences(group, compare)

@@ -18,8 +18,8 @@ def test_every_published_result_is_read():
   parsed = [*(PUBLISHED / 'parsing').rglob('*.json')]
   assert translated and parsed
   for path in translated + parsed:
-    evaluations, baselines, left_out = results.read([path], OUTPUTS)
-    assert len(evaluations + baselines) == 1 and not left_out, path
+    evaluations, baselines, omissions = results.read([path], OUTPUTS)
+    assert len(evaluations + baselines) == 1 and not omissions, path
     if path in translated:
       (run,), folder = evaluations, path.parent.name
       assert run.result.training_commit, path
@@ -39,7 +39,7 @@ def test_all_translations_of_a_run_are_read_or_else_its_result(tmp_path: pathlib
   (home / 'result.json').write_text('half')
   contents = results.read([home], OUTPUTS)
   assert [s.result.beam for s in contents.evaluations] == [1, 4]
-  assert not contents.left_out
+  assert not contents.omissions
   assert {s.name for s in contents.evaluations} == {'run'}
   alone = results.read([home / 'translations' / '4.json'], OUTPUTS)
   assert alone.evaluations == contents.evaluations[1:]
@@ -59,11 +59,11 @@ def test_damaged_translations_are_named(content: bytes, tmp_path: pathlib.Path):
   whole.text.parent.mkdir()
   path = whole.text.with_name(f'{whole.text.name}.gz')
   path.write_bytes(gzip.compress(b'Ja.\nNein.\n'))
-  (one,), *_, left_out = results.read([whole.home], OUTPUTS)
-  assert one.translations == ['Ja.', 'Nein.'] and not left_out
+  (one,), *_, omissions = results.read([whole.home], OUTPUTS)
+  assert one.translations == ['Ja.', 'Nein.'] and not omissions
   path.write_bytes(content)
-  evaluations, *_, left_out = results.read([whole.home], OUTPUTS)
-  assert not evaluations and len(left_out) == 1 and str(path) in left_out[0]
+  evaluations, *_, omissions = results.read([whole.home], OUTPUTS)
+  assert not evaluations and len(omissions) == 1 and str(path) in omissions[0]
 
 
 def test_runs_of_one_name_bear_their_folders(tmp_path: pathlib.Path):

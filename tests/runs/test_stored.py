@@ -32,7 +32,7 @@ def test_a_run_of_every_day_is_read(day: pathlib.Path):
 @pytest.mark.parametrize('day', DAYS, ids=lambda day: day.name)
 def test_results_of_every_day_are_read(day: pathlib.Path):
   read = results.read(sorted(day.glob('*.json')), OUTPUTS)
-  assert not read.left_out and len(read.baselines) == 1
+  assert not read.omissions and len(read.baselines) == 1
   assert {run.result.task: run.name for run in read.evaluations} == {
     'translation': 'translation',
     'parsing': 'parsing',

@@ -131,7 +131,7 @@ def written(result: Result, home: pathlib.Path, lines: str | None = None) -> Sco
     text.parent.mkdir(exist_ok=True)
     text.write_text(lines)
   contents = results.read([home], OUTPUTS)
-  assert not contents.left_out
+  assert not contents.omissions
   return contents.evaluations[0]
 
 

@@ -328,8 +328,8 @@ def _together(verdicts: Iterable[str]) -> str:
   return decided.pop() if len(decided) == 1 else 'undecided'
 
 
-def count_verdicts(judged: Sequence[Judgement]) -> str:
+def count_verdicts(judgements: Sequence[Judgement]) -> str:
   """Returns 'Of 7 claims 3 agree, 1 disagrees, 2 are undecided, 1 was not run.'"""
-  count = Counter(x.verdict for x in judged)
+  count = Counter(x.verdict for x in judgements)
   counts = (f'{count[x]} {VERDICTS[x][count[x] > 1]}' for x in VERDICTS if count[x])
-  return f'Of {len(judged)} claims {", ".join(counts)}.'
+  return f'Of {len(judgements)} claims {", ".join(counts)}.'

@@ -76,8 +76,8 @@ def make_report(
   Raises:
     UserError: no path holds a run or a result, or what was scored is damaged.
   """
-  evaluations, all_baselines, left_out = results.read(paths, outputs)
-  for reason in left_out:
+  evaluations, all_baselines, omissions = results.read(paths, outputs)
+  for reason in omissions:
     print(f'left out: {legible(reason)}', file=sys.stderr)
   for path in texts.unused(evaluations):
     print(f'{path}: not the references of any of these results', file=sys.stderr)
@@ -86,7 +86,7 @@ def make_report(
   summary = ''
   blocks: list[Block] = []
   if runs := [run for run in evaluations if not outputs[run.result.task].section]:
-    summary, blocks = _report_runs(runs, left_out, texts, samples, curves)
+    summary, blocks = _report_runs(runs, omissions, texts, samples, curves)
   for name, output in outputs.items():
     runs = [run for run in evaluations if run.result.task == name]
     baselines = [baseline for of, baseline in all_baselines if of == name]
@@ -98,15 +98,15 @@ def make_report(
 
 def _report_runs(
   runs: Sequence[ScoredRun],
-  unread: Sequence[str],
+  omissions: Sequence[str],
   texts: HeldOut,
   samples: int,
   over: Sequence[pathlib.Path],
 ) -> tuple[str, list[Block]]:
-  """Returns summary and blocks of runs that translate; `unread`: why others are not."""
+  """Returns summary and blocks of runs that translate; names `omissions`, too."""
   for run in runs:
     texts.references(run)  # refuses translations of another number
-  groups, ungrouped = results.group(runs)
+  groups, of_no_group = results.group(runs)
   with tqdm(desc='comparing', unit='row', disable=None) as bar:
 
     def compare(
@@ -124,11 +124,11 @@ def _report_runs(
     blocks += describe_group(*study, f'.{n}' if len(studies) > 1 else '')
   blocks += [*listing.every_result(runs), *listing.curves(runs, over)]
   blocks += listing.sample_translations(runs, texts, samples)
-  if left_out := [*unread, *ungrouped]:
-    blocks += [heading(2, 'Left out'), bullets(left_out)]
+  if reasons := [*omissions, *of_no_group]:
+    blocks += [heading(2, 'Left out'), bullets(reasons)]
   blocks += [heading(2, 'How it was scored'), bullets(listing.footnotes(runs))]
-  top += [('Left out', why) for group in groups for why in group.left_out]
-  top += [('Left out', why) for why in ungrouped]
+  top += [('Left out', why) for group in groups for why in group.omissions]
+  top += [('Left out', why) for why in of_no_group]
   return _on_terminal(top, runs, studies), blocks
 
 
@@ -145,8 +145,8 @@ def describe_group(group: Group, ours: Differences, number: str) -> list[Block]:
     blocks += table_3(group)
   if group.table_2:
     blocks += [heading(3, f'Table 2 on {group.corpus}'), table_2(group)]
-  if group.left_out:
-    blocks += [paragraph('Left out:'), bullets(group.left_out)]
+  if group.omissions:
+    blocks += [paragraph('Left out:'), bullets(group.omissions)]
   return blocks
 
 
@@ -310,15 +310,15 @@ def rows_minus_base(group: Group, ours: Differences) -> list[str]:
 
 def claims(ours: Differences) -> list[str]:
   """Returns a table of the paper's claims with their verdicts."""
-  judged = comparison.judge(ours)
+  judgements = comparison.judge(ours)
   names = ', '.join(metric.column for metric in JUDGED)
   header = ['claim', 'verdict', f'ours: {names}', f'the paper: {names}', 'section']
   lines = [
     [x.claim.text, x.verdict, x.ours, x.papers, f'section {x.claim.section}']
-    for x in judged
+    for x in judgements
   ]
   note = (
-    f'{comparison.count_verdicts(judged)} Each difference is a row minus base; '
+    f'{comparison.count_verdicts(judgements)} Each difference is a row minus base; '
     f'brackets mark what is undecided. {RULES}'
   )
   return [heading(3, "The paper's claims"), table(header, lines), paragraph(note)]
@@ -405,10 +405,10 @@ def _on_terminal(
   marks, rest = listing.number_types(runs), listing.representatives(runs)
   if len(studies) == 1 and len(studies[0][1]) > 1:
     ours = studies[0][1]
-    for judged in comparison.judge(ours):
-      text = f'{judged.claim.text} {judged.ours or "Not run."} (paper: {judged.papers})'
-      lines += _wrap(f'  {judged.verdict}', text)
-      for row in filter(ours.get, paper.rows_of(judged.claim)):
+    for claim, verdict, effects, papers in comparison.judge(ours):
+      text = f'{claim.text} {effects or "Not run."} (paper: {papers})'
+      lines += _wrap(f'  {verdict}', text)
+      for row in filter(ours.get, paper.rows_of(claim)):
         both = zip(JUDGED, ours[row], strict=True)
         chances = [f'{x.power_text} in {m.column}' for m, x in both if x.power_text]
         if chances:

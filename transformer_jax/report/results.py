@@ -174,7 +174,7 @@ class Results(NamedTuple):
 
   evaluations: list[ScoredRun]
   baselines: list[tuple[str, Any]]  # a task, and what its section read: no run's score
-  left_out: list[str]  # what could not be read, and why
+  omissions: list[str]  # what could not be read, and why
 
 
 def read(paths: Sequence[pathlib.Path], outputs: Mapping[str, Output]) -> Results:
@@ -217,7 +217,7 @@ def _read_path(
         run = run._replace(translations=read_lines(run.text))
       evaluations.append(run)
     except UserError as error:
-      results.left_out.append(str(error))
+      results.omissions.append(str(error))
   order = lambda run: (run.split, run.step, len(run.averaged), run.beam)
   results.evaluations.extend(sorted(evaluations, key=lambda run: order(run.result)))
 
@@ -247,7 +247,7 @@ class Group(NamedTuple):
   base: Cells
   table_3: dict[str, list[ScoredRun]]
   table_2: dict[str, list[ScoredRun]]
-  left_out: list[str]
+  omissions: list[str]  # why runs are in neither
 
   @property
   def members(self) -> list[ScoredRun]:
@@ -313,7 +313,7 @@ def group(results: Sequence[ScoredRun]) -> tuple[list[Group], list[str]]:
   Runs of no row are in neither. The runs have distinct names.
   """
   alike: dict[tuple[str, ...], list[ScoredRun]] = {}
-  groups, left_out = [], []
+  groups, omissions = [], []
   for run in results:
     if run.row is not None:
       alike.setdefault(conditions(run, results), []).append(run)
@@ -321,7 +321,7 @@ def group(results: Sequence[ScoredRun]) -> tuple[list[Group], list[str]]:
     base = find_base(members)
     if base is None:
       names = ', '.join(dict.fromkeys(run.name for run in members))
-      left_out.append(
+      omissions.append(
         f'{names}: no base to compare with: no run of row base has the same content of '
         f'{members[0].data["name"]}, the same scorer and settings'
       )
@@ -330,8 +330,8 @@ def group(results: Sequence[ScoredRun]) -> tuple[list[Group], list[str]]:
     if tables.table_2 or tables.table_3:
       groups.append(tables)
     else:
-      left_out += tables.left_out
-  return groups, left_out
+      omissions += tables.omissions
+  return groups, omissions
 
 
 def _group(base: Cells, members: Sequence[ScoredRun]) -> Group:
@@ -341,7 +341,7 @@ def _group(base: Cells, members: Sequence[ScoredRun]) -> Group:
   for run in members:
     if wrong := wrong_cells(run, base):
       reason = f'{run.name} is not row {run.row}, as its config says: {wrong}'
-      tables.left_out.extend({reason} - {*tables.left_out})
+      tables.omissions.extend({reason} - {*tables.omissions})
     else:
       is_test = run.result.split == 'test' and run.row in paper.TABLE_2_NAMES
       key = run.name, run.row, 2 if is_test else 3
@@ -364,7 +364,7 @@ def _group(base: Cells, members: Sequence[ScoredRun]) -> Group:
     elif same_seed:
       reasons = f'seed {best.seed} is in the table already, from {same_seed[0]}'
     if reasons:
-      tables.left_out.append(f'{name} (row {row}) is not in Table {number}: {reasons}')
+      tables.omissions.append(f'{name} (row {row}) is not in Table {number}: {reasons}')
     else:
       table.setdefault(row, []).append(best)
   return tables
