@@ -69,6 +69,22 @@ def test_panels_of_the_figures(heads, chosen, lines, squares):
   assert [len(axes.patches) for axes in figure.axes] == squares
 
 
+def test_heat_maps():
+  """Each of a head's weights, from 0 to 1 in all maps, with the words beside them."""
+  weights = np.linspace(0.1, 0.9, H * 6).reshape(H, 2, 3)
+  figure = pictures.draw_maps(weights, WORDS[:2], WORDS[:3], [1, 3], 'a title')
+  first, second, bar = figure.axes
+  for head, axes in (2, first), (4, second):
+    (image,) = axes.images
+    np.testing.assert_array_equal(image.get_array(), weights[head - 1])
+    assert image.get_clim() == (0, 1) and axes.get_title() == f'head {head}'
+  names = lambda labels: [label.get_text() for label in labels]
+  assert names(first.get_xticklabels()) == WORDS[:3]
+  assert names(first.get_yticklabels()) == WORDS[:2]
+  assert figure.get_suptitle() == 'a title' and bar.get_ylabel() == 'weight'
+  assert len(pictures.draw_maps(weights, WORDS[:2], WORDS[:3], [0], '').axes) == 2
+
+
 def test_messages():
   for chosen, message in (
     (([4], [], None), '--layers=4: the model has layers 1 to 3'),

@@ -1,20 +1,24 @@
 """The survey recognises heads that attend to known positions; pruning removes one."""
 
+import collections
+import math
 import pathlib
 import random
 from collections.abc import Iterator
 from types import SimpleNamespace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from toy import untrained
 from toy.corpus import write_tokens
-from transformer_jax.analysis import survey
+from transformer_jax.analysis import pictures, survey
 from transformer_jax.analysis.maps import KINDS, Pair, Weights
 from transformer_jax.data.corpus import Sentences, read_split
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.loaded_run import LoadedRun
+from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.run import Run
 from transformer_jax.tasks import TRANSLATION
 from transformer_jax.training.perplexity import Perplexity
@@ -83,13 +87,98 @@ def test_heads_are_known_by_what_they_attend_to():
     assert surveyed[kind]['entropy'].heads[0, 2] == pytest.approx(0)
 
 
+def measured_in_loops(kind: str, sample: list[Pair]) -> dict[str, np.ndarray]:
+  """Returns means over queries, of each head, a query and a key at a time."""
+  known, queries = KnownHeads(), collections.defaultdict(list)
+  pieces = (known.target if kind == 'decoder' else known.source).pieces
+  is_decoder = int(kind == 'decoder')  # whose columns begin with <s>
+  for number, weights in known.weights(sample):
+    source, target = sample[number]
+    keys = [EOS, *target[:-1]] if is_decoder else source
+    (heads,) = weights[[*KINDS].index(kind)]
+    for t in range(is_decoder, heads.shape[1]):
+      seen = range(t + 1) if is_decoder else range(len(keys))
+      offsets = {s: s - is_decoder - t for s in seen}
+      chosen = {'ends': [s for s in seen if keys[s] == EOS]}
+      chosen['punctuation'] = [s for s in seen if pieces[keys[s]] == '.']
+      for name, offset in ('previous', -1), ('next', 1), ('same', 0):
+        if kind == 'encoder' or (is_decoder and offset == -1):
+          chosen[name] = [s for s in seen if offsets[s] == offset]
+      for name, some in chosen.items():
+        if some:
+          queries[name].append(heads[:, t, some].sum(-1))
+      away = [heads[:, t, s] * abs(offset) for s, offset in offsets.items()]
+      queries['distance'].append(sum(away))
+      terms = [[-w * math.log(w) for w in row if w] for row in heads[:, t]]
+      queries['entropy'].append([*map(sum, terms)])
+  return {name: np.mean(rows, 0) for name, rows in queries.items()}
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_measures_are_means_over_queries(kind: str):
+  measures = survey.survey(KnownHeads(), sample := pairs(60))[kind]
+  expected = measured_in_loops(kind, sample)
+  assert {*measures} == {*expected} and len(expected) > 3
+  for name, heads in expected.items():
+    np.testing.assert_allclose(measures[name].heads[0], heads, atol=1e-9)
+  with pytest.raises(UserError, match='no pair to survey: all have over 100 pieces'):
+    survey.survey(KnownHeads(), [])
+
+
+def test_tables_name_heads():
+  text = survey.survey_table(survey.survey(KnownHeads(), pairs(60)), 'about')
+  row = lambda start: next(x for x in text.splitlines() if x.startswith(f'| {start} |'))
+  assert 'about' in text and '1.1 (1.00), ' in row('encoder self | previous')
+  assert '| 1.1 (0.00), 1.2 (0.00), 1.3 (0.00) |' in row(
+    'decoder self | entropy, least'
+  )
+  assert '| 1.3 (1.00), 1.1 (0.19), ' in row('encoder-decoder | ends')
+
+
+COSTS = np.array([[-0.1, 1.0, 0.0, 0.5]])
+PRUNED = survey.Pruning(5.0, {kind: 5 + n * COSTS for n, kind in enumerate(KINDS, 1)})
+
+
+def test_a_table_has_the_costs_of_heads():
+  text = survey.pruning_table(PRUNED)
+  most, least = '1.2 (+1.000), 1.4 (+0.500), 1.3 (+0.000)', '1.1 (-0.100), 1.3 (+0.000)'
+  assert f'| encoder self | {most} | {least}, 1.4 (+0.500) | 2 of 4 |' in text
+  assert '5.000' in text and '| encoder-decoder | 1.2 (+3.000), ' in text
+
+
+def test_maps_have_the_numbers_of_heads():
+  figure = pictures.draw_pruning(PRUNED)
+  for n, (kind, axes) in enumerate(zip(KINDS, figure.axes, strict=True), 1):
+    np.testing.assert_allclose(axes.images[0].get_array(), n * COSTS)
+    assert axes.get_title() == KINDS[kind]
+    assert [text.get_text() for text in axes.texts][1] == f'{n}.00'
+    assert [text.get_text() for text in axes.get_xticklabels()] == [*'1234']
+  surveyed = survey.survey(KnownHeads(), pairs(60))
+  shown = {axes.get_title(): axes for axes in pictures.draw_survey(surveyed).axes}
+  for kind, name in (('encoder', 'next'), ('decoder', 'ends'), ('cross', 'entropy')):
+    (image,) = shown[f'{KINDS[kind]}: {name}'].images
+    np.testing.assert_array_equal(image.get_array(), surveyed[kind][name].heads)
+
+
+def test_a_head_without_output():
+  """Its rows of W^O are zero; all else stays."""
+  attention = {'attention': {'output': jnp.ones((3, 2, 4)), 'value': jnp.ones(5)}}
+  params = {'encoder': {0: attention, 1: attention}, 'decoder': {}}
+  changed = survey.without_head(params, 'encoder', 1, 2)
+  sums = changed['encoder'][1]['attention']['output'].sum((1, 2))
+  assert sums.tolist() == [8, 8, 0] and changed['encoder'][0] is attention
+  assert changed['encoder'][1]['attention']['value'] is attention['attention']['value']
+  assert attention['attention']['output'].all()
+
+
 def test_the_same_pairs_are_chosen_each_time(tmp_path: pathlib.Path):
   sample, long = pairs(50), ([6, EOS], [*range(14, 20), EOS])
   split = split_of(tmp_path, [*sample, long])
   chosen = survey.sample_pairs(split, 7, 128)
   assert chosen == survey.sample_pairs(split, 7, 128) and len(chosen) == 7
   assert survey.sample_pairs(split, 99, 128) == [*sample, long]
-  assert all(len(a) <= 4 >= len(b) for a, b in survey.sample_pairs(split, 99, 4))
+  short = [pair for pair in sample if max(map(len, pair)) <= 4]
+  assert survey.sample_pairs(split, 99, 4) == short
 
 
 @pytest.mark.slow
