@@ -217,9 +217,8 @@ def _hashes(texts: Sequence[pathlib.Path], seed: int) -> np.ndarray:
       digests += _sample_hash(a + b, seed)[:8]
   hashes = np.frombuffer(digests, '<u8')
   order = np.argsort(hashes, kind='stable')
-  ordered, position = hashes[order], np.arange(len(hashes))
-  is_first = np.diff(ordered, prepend=~ordered[:1]) != 0
-  number = position - np.maximum.accumulate(np.where(is_first, position, 0))
+  ordered = hashes[order]
+  number = np.arange(len(hashes)) - np.searchsorted(ordered, ordered)
   # Spread the hashes of equal pairs, or all or none of them would be chosen.
   spread = np.empty_like(hashes)
   spread[order] = ordered + number.astype(np.uint64) * _GOLDEN
@@ -288,17 +287,17 @@ def draw(splits: Sources, data: ConfigDict) -> Sources:
   Args:
     data: the config's. A pair beyond the limits of its cleaning is not taken.
   """
-  drawn = {split: some[0] for split, some in splits.items() if some and some[0].drawn}
-  if not drawn:
+  sizes = {split: sum(s.sample_size for s in some) for split, some in splits.items()}
+  counts = {split: size for split, size in sizes.items() if size}
+  if not counts:
     return splits
-  counts, train = {s: source.drawn for s, source in drawn.items()}, splits['train']
+  train = splits['train']
   choose = functools.cache(lambda: _choose_pairs(train, counts, data))
   first = 0
-  for split, source in drawn.items():
-    part = slice(first, first + source.drawn)
-    pairs = functools.partial(_part_of, choose, part)
-    splits = splits | {split: [source._replace(pairs=pairs)]}
-    first = part.stop
+  for split, count in counts.items():
+    pairs = functools.partial(_part_of, choose, slice(first, first + count))
+    splits = splits | {split: [splits[split][0]._replace(pairs=pairs)]}
+    first += count
   remaining = lambda source: functools.partial(
     _remaining, source, choose, data.lowercase
   )

@@ -229,7 +229,7 @@ class Preparation:
     """Writes all files, the card last."""
     # Dev and test come first, to show their errors before the long work.
     held_out = {split: self._write_held_out(split) for split in SPLITS[1:]}
-    train, original = self._clean_training()
+    train, is_original = self._clean_training()
     cards = {'train': train} | held_out
     self._count_overlaps(held_out)
     if from_run := bool(self._config.init_from.vocabulary):
@@ -239,7 +239,7 @@ class Preparation:
       shutil.copy(path, self._folder / vocabulary.SHARED)
       sentences_of = {vocabulary.SHARED: 0}
     else:
-      sentences_of = self._learn_vocabularies(original)
+      sentences_of = self._learn_vocabularies(is_original)
     learnt = [Vocabulary(self._folder / name) for name in sentences_of]
     entries = [
       VocabularyEntry(words.sha256, len(words), from_run, sentences)
@@ -271,24 +271,24 @@ class Preparation:
     entries = cleaning.write_clean_text(config, sources, texts, converters)
     dropped = sum((Counter(entry.dropped) for entry in entries), Counter())
     kept = [entry.read - sum(entry.dropped.values()) for entry in entries]
-    original = np.repeat([not source.is_derived for source in sources], kept)
-    if (beyond := len(original) - config.data.train_pairs) > 0:
+    is_original = np.repeat([not source.is_derived for source in sources], kept)
+    if (beyond := len(is_original) - config.data.train_pairs) > 0:
       chosen = cleaning.choose_pairs(
-        texts, len(original), config.data.train_pairs, config.data.seed
+        texts, len(is_original), config.data.train_pairs, config.data.seed
       )
       cleaning.keep_lines(texts, chosen)
-      original = original[chosen]
+      is_original = is_original[chosen]
       dropped[f'beyond train_pairs={config.data.train_pairs}'] = beyond
-    if not len(original):
+    if not len(is_original):
       reasons = cleaning.describe_faults(dropped) or 'dev and test took all'
       if not any(entry.read for entry in entries):
         reasons = ' and '.join(source.name for source in sources) + ' are empty'
       raise UserError(f'no training pair of {config.data.name} is left: {reasons}')
     read = sum(entry.read for entry in entries)
     split = SplitEntry(
-      read=read, kept=len(original), sources=entries, dropped=dict(dropped)
+      read=read, kept=len(is_original), sources=entries, dropped=dict(dropped)
     )
-    return split, original
+    return split, is_original
 
   def _encode(self, split: str, card: SplitEntry, vocabularies: Vocabularies) -> None:
     """Encodes the text of a split, and writes the counts into its card."""
@@ -326,38 +326,37 @@ class Preparation:
 
   # Vocabularies
 
-  def _learn_vocabularies(self, original: np.ndarray) -> dict[str, int]:
+  def _learn_vocabularies(self, is_original: np.ndarray) -> dict[str, int]:
     """Learns a vocabulary from a sample of the clean text, and one of the target alone.
 
     Args:
-      original: [pairs] bool, the pairs of sources that are not derived.
+      is_original: [pairs] bool, the pairs of sources that are not derived.
 
     Returns:
       By file, the number of sentences that it was learnt from.
     """
     config, size = self._config, self._config.model.vocab_size
     target_size = config.model.target_vocab_size
-    count = min(len(original), config.data.vocabulary_pairs)
+    count = min(len(is_original), config.data.vocabulary_pairs)
     print(f'learning {size:,} pieces from {count:,} pairs', file=sys.stderr)
     texts = self._texts['train']
-    chosen = cleaning.choose_pairs(texts, len(original), count, config.data.seed)
+    chosen = cleaning.choose_pairs(texts, len(is_original), count, config.data.seed)
     learn, learn_target = self._reader.learners(config)
     sampled = chosen
-    if config.data.whole_words and original.any():
+    if config.data.whole_words and is_original.any():
       # Derived pairs repeat words, which would then seem to be frequent.
-      sampled = chosen & original
+      sampled = chosen & is_original
     lines = cleaning.chosen_lines(texts[0], sampled)
     targets = cleaning.chosen_lines(texts[1], chosen)
-    sentences, of_target = int(sampled.sum()), int(chosen.sum())
+    numbers = int(sampled.sum()), int(chosen.sum())
+    path = self._folder / vocabulary.SHARED
     if not target_size:
-      lines = itertools.chain(lines, targets)
-      sentences += of_target
-    learn(lines, self._folder / vocabulary.SHARED, size)
-    if not target_size:
-      return {vocabulary.SHARED: sentences}
+      learn(itertools.chain(lines, targets), path, size)
+      return {vocabulary.SHARED: sum(numbers)}
+    learn(lines, path, size)
     print(f'learning {target_size:,} pieces for the target alone', file=sys.stderr)
     learn_target(targets, self._folder / vocabulary.TARGETS, target_size)
-    return {vocabulary.SHARED: sentences, vocabulary.TARGETS: of_target}
+    return dict(zip((vocabulary.SHARED, vocabulary.TARGETS), numbers, strict=True))
 
   def _copy_vocabularies(self) -> dict[str, int]:
     """Copies the vocabularies that config.init_from.vocabulary names; returns 0s."""

@@ -56,15 +56,15 @@ class Source(NamedTuple):
       error in place of a flawed pair.
     is_derived: whether its pairs are made of another source's. A vocabulary of whole
       words does not count their words.
-    drawn: the number of pairs of dev or test that cleaning.draw() takes from training,
-      if `pairs` has none.
+    sample_size: the number of pairs that cleaning.draw() takes from training for dev or
+      test, if `pairs` has none.
   """
 
   name: str
   files: tuple[pathlib.Path, ...]
   pairs: Callable[[], Iterator[Pair | UserError]]
   is_derived: bool = False
-  drawn: int = 0
+  sample_size: int = 0
 
 
 Sources = dict[str, list[Source]]  # by the splits of a corpus
@@ -244,7 +244,7 @@ def from_files(
           f"alone, such as ('{DRAW}1000',)"
         )
       name = f'{number} pairs drawn from training, seed {seed}'
-      splits[split] = [Source(name, (), lambda: iter(()), drawn=int(number))]
+      splits[split] = [Source(name, (), lambda: iter(()), sample_size=int(number))]
       continue
     splits[split] = [
       sacrebleu_source(stem, pair)
