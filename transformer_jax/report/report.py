@@ -300,10 +300,10 @@ def rows_minus_base(group: Group, ours: Differences) -> list[str]:
       }
     )
   note = f'{NOTE} {comparison.smallest_difference(group)}'
-  every_cell = [cell for line in lines for cell in line.values()]
-  if any('of 100' in cell for cell in every_cell):
+  differences = [x for row in group.rows if row != 'base' for x in ours[row]]
+  if any(x.power_text for x in differences):
     note += f' {POWER}'
-  if any(DAGGER in cell for cell in every_cell):
+  if any(x.mark for x in differences):
     note += f' {DAGGER}: decoded in another dtype than base.'
   return [top, table_of(lines), paragraph(note)]
 
