@@ -40,7 +40,7 @@ def test_the_loss_of_a_table_larger_than_the_cache(dtype: jnp.dtype, monkeypatch
   assert np.linalg.norm(gradient - expected) / np.linalg.norm(expected) < rough
 
 
-@pytest.mark.parametrize('width', [64, 512])
+@pytest.mark.parametrize('width', [pytest.param(64, marks=pytest.mark.slow), 512])
 def test_the_loss_of_many_rows_takes_no_more_memory(width: int):
   """The table is smaller or larger than a cache."""
 

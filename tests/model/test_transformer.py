@@ -389,9 +389,10 @@ def test_gradients_in_bfloat16_are_near_those_of_float32():
 # 6.1 Decoding with a cache
 
 
-@pytest.mark.parametrize(
-  'changes', [{}, {'target_vocab_size': 31, 'positions': 'learned'}]
-)
+OTHER = {'target_vocab_size': 31, 'positions': 'learned'}
+
+
+@pytest.mark.parametrize('changes', [{}, pytest.param(OTHER, marks=pytest.mark.slow)])
 def test_cached_decoding_equals_teacher_forcing(changes: dict[str, Any]):
   """At every position, with rows that swap as beams do, in a cache that grows."""
   R, swap_at, grow_at = 3, 3, 5

@@ -41,7 +41,9 @@ def test_files_by_name(raw: pathlib.Path):
   assert [len(splits[split]) for split in SPLITS] == [201, 5, 5]
 
 
-@pytest.mark.parametrize('languages', [('en', 'de'), ('de', 'en')])
+@pytest.mark.parametrize(
+  'languages', [('en', 'de'), pytest.param(('de', 'en'), marks=pytest.mark.slow)]
+)
 def test_the_embedded_corpus(languages: tuple[str, str]):
   """Whole splits in either direction; results/ has references of these test lines."""
   keys = 'data.source_language', 'data.target_language'

@@ -88,10 +88,10 @@ def test_learning_rates():
 
 PAIRS = [
   ('unscaled_embedding', 'unscaled_scores'),
-  ('positions_from_1', 'gelu'),
   *(
     pytest.param(pair, marks=pytest.mark.slow)
     for pair in (
+      ('positions_from_1', 'gelu'),
       ('no_mask_in_encoder', 'begins_with_eos'),
       ('unbiased_deviation', 'smoothing_over_v'),
       ('padding_mask_inverted', 'causal_mask_late'),
