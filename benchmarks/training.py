@@ -50,7 +50,7 @@ class Ours:
   """
 
   def __init__(self, trainer: Trainer):
-    self._trainer, self._state, self._sums = trainer, trainer.initial(), None
+    self._trainer, self._state, self._sums = trainer, trainer.initialize(), None
     self.notes: list[str] = []  # such as that a kernel did not compile
     with trainer.compile(self._state, trainer.batches.shapes, self._say):
       trainer.wait_for_all_programs()
@@ -206,7 +206,7 @@ def take_steps(
   """
   platform.start(config.slices)
   trainer = Trainer(config, read_split(corpus, 'train'))
-  state = trainer.initial()
+  state = trainer.initialize()
   start = time.time()
   with trainer.compile(state, trainer.batches.shapes_from(0)):
     first = trainer.batch(0)

@@ -21,7 +21,7 @@ from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.transformer import search_weights
 from transformer_jax.reference import compute
 from transformer_jax.training.step import StepInput, TrainState, adam
-from transformer_jax.training.trainer import step_of
+from transformer_jax.training.trainer import make_step
 
 one_file = compute.load()
 SIZES = {'d_model': 12, 'd_ff': 20, 'h': 3, 'd_k': 5, 'd_v': 4}
@@ -62,7 +62,7 @@ def test_ten_updates_are_equal():
   """So are the losses, and the gradients, of which Adam keeps the moments."""
   (graph, params), config = model(1), config_of(1)
   devices = Devices(1, jax.devices()[:1])
-  step = devices.pmap(step_of(config, graph, 1))
+  step = devices.pmap(make_step(config, graph, 1))
   state = TrainState(np.int32(0), params, adam(config).init(params))
   state = devices.replicate(state)
   theirs = one_file.adam(SIZES['d_model'], WARMUP)

@@ -97,7 +97,7 @@ def test_training_starts_from_it(trained: pathlib.Path, workdir, tmp_path):
   start_from(config, exported, tmp_path / 'new')
   assert config.init_from.step == STEPS[-1]
   corpus = Corpus.open(prepare.ensure(config, LINES, tmp_path / 'data'))
-  params = Trainer(config, corpus.split('train')).initial().params
+  params = Trainer(config, corpus.split('train')).initialize().params
   expected = transformer_jax.load(exported).params
   jax.tree.map(np.testing.assert_array_equal, params, expected)
   assert {x.dtype.name for x in jax.tree.leaves(params)} == {'float32'}

@@ -54,7 +54,7 @@ def test_each_accelerator_searches_as_much_as_its_memory_takes():
 
 def test_the_state_is_updated_in_place():
   steps = steps_on(8)
-  state, _ = steps(steps.initial(), *example())  # the first may be the host's memory
+  state, _ = steps(steps.initialize(), *example())  # the first may be the host's memory
   steps(state, *example())
   assert all(array.is_deleted() for array in jax.tree.leaves(state))
 
@@ -62,7 +62,7 @@ def test_the_state_is_updated_in_place():
 def test_shard_map_can_replace_pmap():
   twin = steps_on(8, kind=ShardMapDevices)
   jax.tree.map(np.testing.assert_array_equal, course(steps_on(8)), course(twin))
-  state, _ = twin(twin.initial(), *example())
+  state, _ = twin(twin.initialize(), *example())
   twin(state, *example())
   assert all(array.is_deleted() for array in jax.tree.leaves(state))
 

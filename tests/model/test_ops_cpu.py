@@ -77,7 +77,7 @@ def gradients_of_two_devices() -> None:
 
   steps = Steps(2, of=(graph, params))
   assert jax.device_count() == steps.devices.count == 2
-  state, _ = steps(steps.initial(), source, target)
+  state, _ = steps(steps.initialize(), source, target)
   # Adam's first moment is (1 - beta1) of the first gradient, a mean over tokens.
   scale = (1 - 0.9) / target.size
   for ours, theirs in zip(

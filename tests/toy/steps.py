@@ -95,7 +95,7 @@ class Steps:
     self._step = self.devices.pmap(step)
     self.programs = {}
 
-  def initial(self, step: int = 0) -> TrainState:
+  def initialize(self, step: int = 0) -> TrainState:
     optimizer = self._transform.init(self.params)
     return self.devices.replicate(TrainState(np.int32(step), self.params, optimizer))
 
@@ -124,7 +124,7 @@ class Course(NamedTuple):
 
 
 def course(steps: Steps) -> Course:
-  losses, norms, state = [], [], steps.initial()
+  losses, norms, state = [], [], steps.initialize()
   for number in range(10):
     state, sums = steps(state, *example(number))
     losses.append(float(sums.loss / sums.tokens))

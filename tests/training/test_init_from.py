@@ -80,7 +80,7 @@ def test_starts_with_its_parameters(texts, parent: pathlib.Path, tmp_path):
     start_from(fresh, pathlib.Path(f'{parent}:15'), tmp_path / 'fresh')
   (parent / 'checkpoints' / '10' / 'manifest.json').write_text('{}')
   with pytest.raises(UserError, match='not the checkpoint that this run was to start'):
-    trainer.initial()
+    trainer.initialize()
 
 
 def test_another_vocabulary_is_refused(texts, parent: pathlib.Path, tmp_path):

@@ -237,7 +237,7 @@ def test_a_skipped_update_is_counted_and_its_batch_named(tmp_path: pathlib.Path)
 def test_ten_skipped_updates_in_a_row_end_training(tmp_path: pathlib.Path):
   trainer = Counter(20)
   trainer.bad = {*range(7, 20)}
-  with pytest.raises(UserError, match='no finite update in 10 steps on end'):
+  with pytest.raises(UserError, match='10 steps in a row had no finite update'):
     looped(tmp_path, trainer)
   records = Run(tmp_path).records()
   assert [r['step'] for r in records if 'skipped_pairs' in r] == [*range(7, 17)]

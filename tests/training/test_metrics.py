@@ -25,8 +25,8 @@ def test_divergence_without_nan_is_reported():
     assert divergence.add({'step': step, 'loss': loss}) is None
   message = divergence.add({'step': 15, 'loss': 7.5})
   assert 'its best, 4.000 at step 2, for 5 records' in message
-  assert divergence.add({'step': 16, 'loss': 7.5}) is None and divergence.words
-  assert divergence.add({'step': 17, 'loss': 4.0}) is None and not divergence.words
+  assert divergence.add({'step': 16, 'loss': 7.5}) is None and divergence.message
+  assert divergence.add({'step': 17, 'loss': 4.0}) is None and not divergence.message
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_run_that_is_worse_than_at_its_start(losses: list[float], what: str):
     for part in 0.2, -0.2:  # two records of 50 updates each
       record = {'step': 100 * n, 'loss': loss + part, 'steps': 50}
       said.append(divergence.add(record))
-  assert what in divergence.words and bool(what) == bool(divergence.words)
+  assert what in divergence.message and bool(what) == bool(divergence.message)
   assert len([text for text in said if text]) == bool(what)
 
 

@@ -17,7 +17,7 @@ def test_sums_are_over_the_tokens_of_all_slices():
   """They equal those of all sentences at once: no mean of slices' means."""
   source, target = tiny.example()
   steps = tiny.steps_on(1, P_drop=0.0, rate=1e-2)
-  _, sums = steps(steps.initial(), source, target)
+  _, sums = steps(steps.initialize(), source, target)
   graph, params = tiny.model(0.0)
   flat = lambda side: jnp.asarray(side).reshape(-1, tiny.LENGTH)
 
@@ -68,7 +68,7 @@ def test_an_update_without_a_finite_loss_and_gradient_is_skipped(monkeypatch):
   monkeypatch.setattr(step, 'cross_entropy', poisonous)
   steps = tiny.Steps(8)
   source, clean = (np.where(side >= steep, 3, side) for side in tiny.example())
-  state, sums = steps(steps.initial(), source, clean)
+  state, sums = steps(steps.initialize(), source, clean)
   assert sums.skipped == 0 and np.isfinite(sums.loss)
   before = jax.device_get(state)
   for number, token in enumerate((nan, steep), 2):

@@ -65,7 +65,7 @@ def test_the_seed_decides_the_order_and_dropout(tmp_path: pathlib.Path, monkeypa
     ours = Trainer(config, corpus(tmp_path))
     orders.append(ours.batch(0).pairs.tolist())
     first = first or ours.batch(0)
-    state = ours.initial()
+    state = ours.initialize()
     with ours.compile(state, ours.batches.shapes):
       ours.wait_for_all_programs()
     losses.append(float(ours.step(state, first)[1].loss))
@@ -88,7 +88,7 @@ def test_all_shapes_take_as_many_slices_as_the_largest(quick, tmp_path, monkeypa
   length = lambda lowered: lowered.args_info[0][1].source.shape[-1]
   fits = lambda lowered: sizes.append(length(lowered)) or next(answers, lowered)
   monkeypatch.setattr(trainer, 'compile_if_it_fits', fits)
-  with ours.compile(ours.initial(), ours.batches.shapes, said.append):
+  with ours.compile(ours.initialize(), ours.batches.shapes, said.append):
     pass
   assert said[0] == 'a device computes 4 of its 8 slices at once'
   assert sizes == [max(shape.source for shape in ours.batches.shapes)] * 2
@@ -119,7 +119,7 @@ def test_without_kernels_where_one_does_not_compile(
   monkeypatch.setattr(kernels.Kernels, 'check', lambda *_: None)
   ours = Trainer(tiny_config(max_shapes=1), corpus(tmp_path))
   ours._kernels.mode = 'cuda'
-  with ours.compile(ours.initial(), ours.batches.shapes, said.append):
+  with ours.compile(ours.initialize(), ours.batches.shapes, said.append):
     ours.wait_for_all_programs()
   assert tried == ['cuda', 'plain']
   reason = str(failure) or 'NotImplementedError'
@@ -153,7 +153,7 @@ def an_update(folder: pathlib.Path, mode: str) -> tuple[list[np.ndarray], list[s
   config = tiny_config(max_shapes=1, slices=1, tokens_per_batch=40)
   ours = Trainer(config, corpus(folder))
   ours._kernels.mode = mode
-  state = ours.initial()
+  state = ours.initialize()
   with ours.compile(state, ours.batches.shapes, said.append):
     state, _ = ours.step(state, ours.batch(0))
   told = [line for line in said if 'kernel' in line]

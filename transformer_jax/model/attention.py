@@ -50,9 +50,10 @@ def attend(
   """Returns Concat(head_1, ..., head_h) of queries from x.
 
   Args:
-    memory: what keys and values come from, or these themselves. None: x.
+    memory: the positions that keys and values are computed from, or the keys and values
+      themselves. None: x.
     matrices: W^Q, W^K and W^V of all heads.
-    dropout: that of the sub-layer's output, which has the rate for weights too.
+    dropout: the dropout of the sub-layer's output. Its attention_rate is for weights.
   """
   query, key, value = matrices
   if not isinstance(memory, KeyValues):
@@ -113,9 +114,9 @@ class MultiHeadAttention(nnx.Module):
 
     Args:
       memory: the encoder's output in the decoder's cross-attention, or key_values()
-        of what is attended to. None: x, which is self-attention.
+        of the M positions. None: x, which is self-attention.
       mask: True where a position of x may attend to a position of `memory`.
-      dropout: that of the output; its attention_rate is for the weights.
+      dropout: the dropout of the output. Its attention_rate is for the weights.
     """
     matrices = self.query.get_value(), self.key.get_value(), self.value.get_value()
     heads = attend(x, memory, matrices, mask, dropout, h=self.h, dtype=self.dtype)

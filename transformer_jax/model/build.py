@@ -13,7 +13,7 @@ from transformer_jax.config import Model
 from transformer_jax.machine import platform
 from transformer_jax.model.transformer import Transformer
 
-# Maximum length in search: attention's memory grows with its square.
+# The maximum length in search, since attention's memory grows with its square.
 LONGEST = 512
 
 
@@ -33,7 +33,7 @@ def architecture(
   Args:
     backend: 'cpu', 'gpu' or 'tpu': the platform that programs will be compiled for.
       None: the platform that JAX runs on.
-    dtype: in which matrix products are computed. None: that of training.
+    dtype: the dtype of matrix products. None: training's.
   """
   graph, shapes = nnx.split(nnx.eval_shape(lambda: _build(config, backend, dtype)))
   return graph, nnx.to_pure_dict(shapes)

@@ -23,12 +23,12 @@ Pair = tuple[UInt32[Array, '...'], UInt32[Array, '...']]
 
 ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 PARITY = 0x1BD11BDA  # of the key schedule
-SITE_BITS = 16  # of a site's number; the other bits of its word are those of the slice
+SITE_BITS = 16  # bits of a word that hold the site; the others hold the slice
 
 
 def threefry_2x32(key: Pair, counter: Pair, rounds: int = 13) -> Pair:
   """Returns two random words for each counter; key and counter broadcast."""
-  x, y = (word + own for word, own in zip(counter, key, strict=True))
+  x, y = (word + part for word, part in zip(counter, key, strict=True))
   schedule = *key, key[0] ^ key[1] ^ np.uint32(PARITY)
   for number in range(rounds):
     turn = ROTATIONS[number // 4 % 2][number % 4]
@@ -52,7 +52,7 @@ def keep_four(words: Pair, drop: int) -> tuple[Bool[Array, '...'], ...]:
 
 
 class DropoutKey(NamedTuple):
-  """What dropout depends on but the site; slices are numbered over the batch.
+  """All that dropout depends on, but the site. Slices are numbered over the batch.
 
   The rows of the batch are cut into as many equal slices as `slices` has numbers. Each
   slice gets the same dropout as if it were computed alone.
@@ -70,9 +70,9 @@ class Dropout:
 
   Attributes:
     rate: P_drop.
-    key: None: nothing is dropped.
+    key: the numbers that decide. None: nothing is dropped.
     attention_rate: P_drop_attention.
-    site: its number. An array where layers share one trace.
+    site: the site's number. An array where layers share one trace.
   """
 
   rate: float = dataclasses.field(metadata={'static': True})
@@ -85,19 +85,19 @@ class Dropout:
     return dataclasses.replace(self, site=self.site + sites)
 
   def stream(self) -> tuple[UInt32[Array, 'slices 3'], int]:
-    """Returns seed, step and stream of each slice, and how many of 65536 it drops.
+    """Returns seed, step and stream of each slice, and the rate in 65536ths.
 
     A kernel draws what is dropped from these numbers, as _keep() does.
     """
-    drop = _parts(self.rate)
+    drop = _rate_in_65536ths(self.rate)
     if self.key is None or not drop:
       return jnp.zeros((1, 3), jnp.uint32), 0
     return _streams(self.key, 2 * self.site), drop
 
   @property
   def drops_attention(self) -> bool:
-    """Whether the weights of an attention whose output has this site are dropped."""
-    return self.key is not None and _parts(self.attention_rate) > 0
+    """Whether weights are dropped in the attention whose output is this site."""
+    return self.key is not None and _rate_in_65536ths(self.attention_rate) > 0
 
   def of_attention(self, weights: Float[Array, '*shape']) -> Float[Array, '*shape']:
     """Returns such weights with random elements set to 0, and the others scaled."""
@@ -110,7 +110,7 @@ class Dropout:
   def _drop(
     self, x: Float[Array, '*shape'], rate: float, number: int | Int[Array, '']
   ) -> Float[Array, '*shape']:
-    drop = _parts(rate)
+    drop = _rate_in_65536ths(rate)
     if self.key is None or not drop:
       return x
     keep = _keep(self.key, number, x.shape, drop)
@@ -122,7 +122,7 @@ class Dropout:
 NO_DROPOUT = Dropout(0.0, None)
 
 
-def _parts(rate: float) -> int:
+def _rate_in_65536ths(rate: float) -> int:
   """Returns the rate in 65536ths, since 16 random bits decide on each element."""
   return round(rate * 65536)
 
@@ -138,8 +138,8 @@ def _streams(
   seed, step, slices, number = (
     jnp.asarray(x).astype(jnp.uint32) for x in (*key, number)
   )
-  own = slices << np.uint32(SITE_BITS) | number
-  words = jnp.full_like(own, seed), jnp.full_like(own, step), own
+  stream = slices << np.uint32(SITE_BITS) | number
+  words = jnp.full_like(stream, seed), jnp.full_like(stream, step), stream
   return jax.lax.optimization_barrier(jnp.stack(words, 1))
 
 
@@ -155,7 +155,7 @@ def _keep(
   rows = np.prod(shape[:-1], dtype=int) // slices
   blocks = slices, -(-rows // 4), columns
   row, column = (jax.lax.broadcasted_iota(np.uint32, blocks, n) for n in (1, 2))
-  seed, step, own = _streams(key, number).T[..., None, None]
-  counter = row * np.uint32(columns) + column, own
+  seed, step, stream = _streams(key, number).T[..., None, None]
+  counter = row * np.uint32(columns) + column, stream
   quarters = keep_four(threefry_2x32((seed, step), counter), drop)
   return jnp.concatenate(quarters, 1)[:, :rows].reshape(shape)

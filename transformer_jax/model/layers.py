@@ -146,16 +146,16 @@ class DecoderLayer(nnx.Module):
     memory: Float[Array, 'B S D'] | KeyValues,
     source_mask: Bool[Array, 'B #T S'],
     dropout: Dropout,
-    own: KeyValues | None = None,
+    cached: KeyValues | None = None,
   ) -> Float[Array, 'B T D']:
     """Runs the three sub-layers.
 
     Args:
-      mask: of self-attention.
+      mask: the mask of self-attention.
       memory: the encoder's output, or its cross.key_values().
-      own: the cache's keys and values for self-attention. None: those of x.
+      cached: the cache's keys and values for self-attention. None: those of x.
     """
-    attended = self.attention(x, own, mask, dropout)
+    attended = self.attention(x, cached, mask, dropout)
     x = self.attention_norm(x, attended, dropout)
     dropout = dropout.after(1)
     attended = self.cross(x, memory, source_mask, dropout)
@@ -170,12 +170,12 @@ class DecoderLayer(nnx.Module):
     source_mask: Bool[Array, 'B #T S'],
   ) -> tuple[Float32[Array, 'B H T T'], Float32[Array, 'B H T S']]:
     """Returns the weights of self-attention and of cross-attention."""
-    own = self.attention.key_values(x)
-    attended = self.attention(x, own, causal_mask)
+    key_values = self.attention.key_values(x)
+    attended = self.attention(x, key_values, causal_mask)
     queries = self.attention_norm(x, attended, NO_DROPOUT)
     keys = self.cross.key_values(encoder_output).k
     return (
-      self.attention.weights(x, own.k, causal_mask),
+      self.attention.weights(x, key_values.k, causal_mask),
       self.cross.weights(queries, keys, source_mask),
     )
 

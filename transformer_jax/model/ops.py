@@ -38,7 +38,7 @@ def forms(*static: str, cpu: str = '', gpu: str = '') -> Callable[[F], F]:
   """Replaces the decorated operation in programs compiled for a CPU or an NVIDIA GPU.
 
   Args:
-    static: names of keyword arguments that are no arrays.
+    static: names of keyword arguments that are not arrays.
     cpu: the form's name in ops_cpu.py.
     gpu: its name in ops_gpu.py. That form takes the plain one too, for shapes that its
       kernel does not take.
@@ -49,22 +49,22 @@ def forms(*static: str, cpu: str = '', gpu: str = '') -> Callable[[F], F]:
     @functools.partial(jax.jit, static_argnames=static)
     @functools.wraps(plain)
     def operation(*inputs: Any, **options: Any) -> Any:
-      own = {}
+      overrides = {}
       if cpu:
         from transformer_jax.model import ops_cpu  # here, since it imports this file
 
-        own['cpu'] = functools.partial(getattr(ops_cpu, cpu), **options)
+        overrides['cpu'] = functools.partial(getattr(ops_cpu, cpu), **options)
       if gpu and kernel_mode.value != 'plain':
         from transformer_jax.model import ops_gpu  # here, since Pallas takes 0.3 s
 
         kernel = functools.partial(getattr(ops_gpu, gpu), plain, **options)
         if kernel_mode.value == 'interpret':
           return kernel(*inputs)
-        own['cuda'] = kernel
+        overrides['cuda'] = kernel
       default = functools.partial(plain, **options)
-      if not own:
+      if not overrides:
         return default(*inputs)
-      return jax.lax.platform_dependent(*inputs, **own, default=default)
+      return jax.lax.platform_dependent(*inputs, **overrides, default=default)
 
     return cast(F, operation)
 
@@ -74,7 +74,7 @@ def forms(*static: str, cpu: str = '', gpu: str = '') -> Callable[[F], F]:
 def with_vjp(
   forward: Callable[..., Any], backward: Callable[..., Any], static: int = 0
 ) -> Callable[..., Any]:
-  """Returns a function of these passes, whose first `static` arguments are no arrays.
+  """Returns a function of these passes, whose first `static` arguments are not arrays.
 
   forward() returns the result, and what backward() needs besides its gradient.
   """
@@ -138,7 +138,7 @@ def repeat_rows(
 ) -> Float[Array, '*rows O']:
   """Returns an array of x's shape that has the vector in every row.
 
-  Its gradient is a sum over all rows, in the vector's own dtype.
+  Its gradient is a sum over all rows, in the vector's dtype.
   """
   return jnp.broadcast_to(vector, x.shape)
 
@@ -220,12 +220,12 @@ def _logsumexp_backward(
 ) -> tuple[Array, None]:
   logits, labels, normalizer = residuals
   column = lambda x: x[..., None]
-  of_normalizer, of_true = map(column, gradients)
+  by_normalizer, by_true = map(column, gradients)
   tokens = _tokens(logits)
   # This overflows in the padding if all z are far below 0; `where` then drops it.
   probabilities = jnp.exp(logits - column(normalizer))
-  by_logits = jnp.where(tokens < count, probabilities * of_normalizer, 0)
-  return by_logits + jnp.where(tokens == column(labels), of_true, 0), None
+  by_logits = jnp.where(tokens < count, probabilities * by_normalizer, 0)
+  return by_logits + jnp.where(tokens == column(labels), by_true, 0), None
 
 
 def _tokens(logits: Array) -> Array:

@@ -1,11 +1,11 @@
 """The forms that a CPU needs of operations in ops.py.
 
 XLA for CPUs has two libraries that multiply matrices, YNN and Eigen. YNN computes
-products whose left matrix is not transposed; Eigen computes the others. Eigen has a
-fault: with as many threads as devices its products may be wrong (docs/speed.md). So
-this file never transposes a left matrix, nor does a gradient. Only YNN uses the
-processor's instructions for bfloat16. Other operations are faster in float32, so
-results are float32. docs/speed.md lists what was tried.
+products whose left matrix is not transposed, and Eigen the others. Eigen has a fault:
+with as many threads as devices its products may be wrong (docs/speed.md). So neither
+this file nor a gradient ever transposes a left matrix. Only YNN uses the processor's
+instructions for bfloat16. Other operations are faster in float32, so results are
+float32. CONTRIBUTING.md lists what was tried.
 
 layers.py explains the names of axes. Here N is a number of rows, W of tokens, and P of
 chunks of rows.
@@ -51,12 +51,15 @@ def _product_forward(
 def _product_backward(
   residuals: tuple[Array, ...], gradient: Float32[Array, 'N O']
 ) -> tuple[Array, Array]:
-  """No product has a transposed left matrix, and the gradient of a is not rounded."""
-  a, b, of_dtype = residuals
+  """Returns both gradients.
+
+  No product has a transposed left matrix, and the gradient of a is not rounded.
+  """
+  a, b, empty_like_a = residuals
   gradient = gradient.astype(b.dtype)
   # In float32 YNN takes a transposed right matrix, which is faster than a copy.
   transposed_b = b.T if b.dtype == jnp.float32 else _transpose(b)
-  gradient_a = _matmul(gradient, transposed_b).astype(of_dtype.dtype)
+  gradient_a = _matmul(gradient, transposed_b).astype(empty_like_a.dtype)
   if gradient.size + b.size < a.size:  # transposes whichever is smaller
     gradient_b = _transpose(_materialize(_matmul(_transpose(gradient), a)))
   else:
@@ -86,12 +89,12 @@ def repeat_rows(
 
 _repeat_rows = with_vjp(
   lambda rows, vector: (jnp.broadcast_to(vector, (rows, vector.size)), None),
-  lambda rows, _, gradient: (_sum_of_rows(gradient),),
+  lambda rows, _, gradient: (_sum_rows(gradient),),
   static=1,
 )
 
 
-def _sum_of_rows(x: Float[Array, 'N O']) -> Float[Array, ' O']:
+def _sum_rows(x: Float[Array, 'N O']) -> Float[Array, ' O']:
   """Returns x.sum(0); XLA alone would read one column after the other.
 
   It first adds blocks of rows, at most eight: XLA fuses this with the operation that
@@ -108,7 +111,7 @@ def _fold(
   return functools.reduce(combine, x.reshape(math.gcd(len(x), 8), -1, x.shape[1]))
 
 
-def _sum_in_groups(x: Float[Array, 'N O']) -> Float[Array, ' O']:
+def _sum_rows_in_groups(x: Float[Array, 'N O']) -> Float[Array, ' O']:
   """Returns x.sum(0) as a sum of SUM_GROUPS sums.
 
   One running sum of 37,000 small terms and a large one would be wrong by 2e-4.
@@ -167,7 +170,7 @@ def _transpose_by_rows(x: Float[Array, 'N D']) -> Float[Array, 'D N']:
   bits = x.view('uint16') if x.dtype == jnp.bfloat16 else x
 
   def put(number: Array, result: Array) -> Array:
-    # The last 16 overlap those before them, if N is no multiple of 16.
+    # The last 16 overlap those before them if N is not a multiple of 16.
     rows = lax.dynamic_slice_in_dim(bits, number * 16, 16)
     return lax.dynamic_update_slice_in_dim(result, rows.T, number * 16, 1)
 
@@ -212,8 +215,8 @@ def _cross_entropy_forward(
     by_rows = lax.optimization_barrier(_matmul(transposed_table, by_logits)).T
     return jax.tree.map(jnp.add, totals, (sums, by_table)), by_rows
 
-  nothing = (jnp.float32(0), jnp.float32(0)), jnp.zeros(table.shape)
-  (sums, by_table), by_rows = lax.scan(add, nothing, chunks)
+  zeros = (jnp.float32(0), jnp.float32(0)), jnp.zeros(table.shape)
+  (sums, by_table), by_rows = lax.scan(add, zeros, chunks)
   by_x = by_rows.reshape(-1, x.shape[-1])[: labels.size].reshape(x.shape)
   return sums, (by_x.astype(x.dtype), by_table.astype(table.dtype))
 
@@ -253,11 +256,11 @@ def _chunk_sums(
   z = lax.optimization_barrier(_matmul(table, _transpose(x)))
   top = lax.optimization_barrier(_fold(jnp.maximum, z)).max(0)
   exponentials = _materialize(jnp.exp(z - top[None]))
-  total = _sum_in_groups(exponentials)
+  total = _sum_rows_in_groups(exponentials)
   normalizer = top + jnp.log(total)
   true = jnp.take_along_axis(z, labels[None], 0)[0]
   # The sum of a row's logits, from the sum of the table's rows.
-  logit_sum = x.astype(jnp.float32) @ _sum_of_rows(table.astype(jnp.float32))
+  logit_sum = x.astype(jnp.float32) @ _sum_rows(table.astype(jnp.float32))
   smoothed = normalizer - (1 - epsilon - off) * true - off * logit_sum
   tokens = lax.broadcasted_iota(jnp.int32, z.shape, 0)
   target = jnp.where(tokens == labels[None], 1 - epsilon, off)
@@ -299,5 +302,5 @@ def _top_in_groups(
   values, index = lax.top_k(jnp.take_along_axis(padded, members.T, 0).T, count)
   # Without the barrier XLA would look for the largest in all of x again.
   top = lax.optimization_barrier(maxima).max(1)
-  total = _sum_in_groups(jnp.exp(x - top[None]))
+  total = _sum_rows_in_groups(jnp.exp(x - top[None]))
   return values, jnp.take_along_axis(members, index, 1), top + jnp.log(total)

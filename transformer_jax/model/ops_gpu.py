@@ -147,30 +147,32 @@ def _attention_kernel(*refs: Ref, of: _Heads, is_forward: bool) -> None:
   `refs` are (arrays, mask, output); backward (..., its gradient, those of the arrays).
   """
   arrays, (mask, output, *by_arrays) = refs[: 2 - of.is_self], refs[2 - of.is_self :]
-  sentence, (of_q, of_k, of_v, own) = pl.program_id(0), of.columns()
-  k, v = (load(arrays[-1], sentence, of.keys, columns) for columns in (of_k, of_v))
+  sentence = pl.program_id(0)
+  q_columns, k_columns, v_columns, head_columns = of.columns()
+  k = load(arrays[-1], sentence, of.keys, k_columns)
+  v = load(arrays[-1], sentence, of.keys, v_columns)
   # Fewer queries at a time where there are many keys, for the sake of registers.
   size = min(max(16, pl.next_power_of_2(of.T)), 64 if of.keys.size <= 64 else 32)
 
   def attend(number: Array, sums: Arrays) -> Arrays:
     at = sentence, Span.of(number, size, of.T)
-    q = load(arrays[0], *at, of_q)
+    q = load(arrays[0], *at, q_columns)
     weights, allowed = of.weights(q, k, mask, at)
     rounded = weights.astype(v.dtype)
     if is_forward:
-      store(_dot(rounded, v), output, *at, own)
+      store(_dot(rounded, v), output, *at, head_columns)
       return sums
-    by_heads = load(output, *at, own)
+    by_heads = load(output, *at, head_columns)
     by_weights = _dot(by_heads, v, trans_b=True)
     change = by_weights - (weights * by_weights).sum(1, keepdims=True)
     by_scores = jnp.where(allowed, weights * change * of.d_k**-0.5, 0).astype(q.dtype)
-    store(_dot(by_scores, k), by_arrays[0], *at, of_q)
+    store(_dot(by_scores, k), by_arrays[0], *at, q_columns)
     new = _dot(by_scores, q, trans_a=True), _dot(rounded, by_heads, trans_a=True)
     return tuple(map(jnp.add, sums, new))
 
   zeros = () if is_forward else (jnp.zeros(k.shape, f32), jnp.zeros(v.shape, f32))
   sums = jax.lax.fori_loop(0, pl.cdiv(of.T, size), attend, zeros)
-  for gradient, columns in zip(sums, (of_k, of_v), strict=False):
+  for gradient, columns in zip(sums, (k_columns, v_columns), strict=False):
     store(gradient, by_arrays[-1], sentence, of.keys, columns)
 
 
@@ -323,18 +325,19 @@ class _Rows(NamedTuple):
     return _launch(kernel, grid, 4, *results)(*inputs)
 
   def quarters(
-    self, own: Array, number: Index, stream: Ref, tiles: int
+    self, slice_index: Array, number: Index, stream: Ref, tiles: int
   ) -> Iterator[tuple[tuple[Index | Span, ...], Form]]:
     """Yields a tile of each quarter of a slice, and a function that drops elements."""
     first, columns, quarter = number * self.tile, Span(0, self.D), pl.cdiv(self.rows, 4)
     row = Span(first, self.tile).indices(0, 2)
     block = (row * self.D + columns.indices(1, 2)).astype(jnp.uint32)
-    words = threefry_2x32((stream[own, 0], stream[own, 1]), (block, stream[own, 2]))
+    seed, step, slice_stream = (stream[slice_index, n] for n in range(3))
+    words = threefry_2x32((seed, step), (block, slice_stream))
     scale, is_cut = 65536 / (65536 - self.drop), self.rows % (4 * self.tile * tiles)
     for n, keep in enumerate(keep_four(words, self.drop)):
       end = min((n + 1) * quarter, self.rows) if is_cut else None
       drop = lambda y, keep=keep: jnp.where(keep, y.astype(f32) * scale, 0)
-      at = own, Span(n * quarter + first, self.tile, end), columns
+      at = slice_index, Span(n * quarter + first, self.tile, end), columns
       yield at, drop if self.drop else lambda y: y
 
   def normalize(self, z: Array) -> tuple[Array, Array]:
@@ -355,10 +358,10 @@ class _Rows(NamedTuple):
 
   def backward_kernel(self, *refs: Ref) -> None:
     by_result, total, stream, scale, by_x, by_y, by_scale, by_bias = refs
-    own, program = pl.program_id(0), pl.program_id(1)
+    slice_index, program = pl.program_id(0), pl.program_id(1)
 
     def add(n: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
-      for at, drop in self.quarters(own, program * TILES + n, stream, TILES):
+      for at, drop in self.quarters(slice_index, program * TILES + n, stream, TILES):
         gradient = load(by_result, *at).astype(f32)
         normal, factor = self.normalize(load(total, *at))
         scaled = gradient * scale[...][None]
@@ -371,7 +374,7 @@ class _Rows(NamedTuple):
 
     sums = jax.lax.fori_loop(0, TILES, add, (jnp.zeros(self.D, f32),) * 2)
     for ref, vector in zip((by_scale, by_bias), sums, strict=True):
-      store(vector, ref, own, program, Span(0, self.D))
+      store(vector, ref, slice_index, program, Span(0, self.D))
 
 
 def _norm_forward(sizes: _Rows, *inputs: Array) -> tuple[Array, Arrays]:
@@ -397,7 +400,7 @@ def add_and_norm(
 ) -> Array:
   """The form of add_and_norm() in layers.py."""
   D = x.shape[-1]
-  # Without dropout it is no training, and no pass reads the sum.
+  # Without dropout this is not training, and no backward pass reads the sum.
   if dropout.key is None or not takes_width(D):
     return plain(x, y, scale, bias, dropout)
   stream, drop = dropout.stream()

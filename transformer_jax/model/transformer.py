@@ -167,7 +167,7 @@ class Transformer(nnx.Module):
   ) -> tuple[Float[Array, 'B S D'], Bool[Array, 'B 1 S']]:
     """Returns the encoder's output, and the mask that hides padding.
 
-    Nothing is dropped without `key`, as below.
+    Nothing is dropped without `key`.
     """
     dropout = self._dropout(key)
     x, mask = self._encoder_input(source)
@@ -209,8 +209,8 @@ class Transformer(nnx.Module):
     x, causal = self._decoder_input(target)
     x = dropout(x)
     for n, layer in enumerate(self.decoder):
-      own = dropout.after(1 + n * DecoderLayer.SITES)
-      x = layer(x, causal, encoder_output, source_mask, own)
+      layer_dropout = dropout.after(1 + n * DecoderLayer.SITES)
+      x = layer(x, causal, encoder_output, source_mask, layer_dropout)
     return Outputs(x, self.embedding[...].astype(self.dtype))
 
   def attention_weights(
@@ -268,9 +268,9 @@ class Transformer(nnx.Module):
     encoding = self._positional_encoding('target', L)[position]
     x = self._embed(self.embedding, tokens, encoding[None, None])
     layers = []
-    for layer, own, cross in zip(
+    for layer, layer_cache, cross in zip(
       self.decoder, cache.layers, memory.layers, strict=True
     ):
-      x, own = layer.step(x, position, own, visible, cross, memory.mask)
-      layers.append(own)
+      x, new = layer.step(x, position, layer_cache, visible, cross, memory.mask)
+      layers.append(new)
     return ops.logits(x, table), Cache(slots, layers)

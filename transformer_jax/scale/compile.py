@@ -37,7 +37,7 @@ from transformer_jax.model.transformer import search_weights
 from transformer_jax.scale.topologies import Topology, devices_of, topology
 from transformer_jax.training.kernels import Kernels
 from transformer_jax.training.step import StepInput, TrainState, adam
-from transformer_jax.training.trainer import step_of
+from transformer_jax.training.trainer import make_step
 
 # The packages that compile for a platform, and the extra that brings one.
 COMPILERS = {
@@ -77,7 +77,7 @@ def lower_step(
     _ids(*slices, shape.rows, shape.target),
     _ids(*slices, 2),
   )
-  step = shared.pmap(step_of(config, graph, slices_per_pass))
+  step = shared.pmap(make_step(config, graph, slices_per_pass))
   return step.lower(state, inputs, _ids())
 
 

@@ -60,8 +60,8 @@ class Writer:
   """Writes checkpoints while the training goes on, one at a time.
 
   It keeps the newest checkpoint, the one of step best(), and the last `keep` at
-  multiples of `every` steps, to average (runs/run.py). It calls `on_finished` with each
-  step whose checkpoint is finished. If one could not be written, the next call of
+  multiples of `every` steps, to average (runs/run.py). It calls `on_finished` with the
+  step of each finished checkpoint. If one could not be written, the next call of
   save(), check() or finish() raises SaveError. As a context manager it waits for the
   last one.
   """
@@ -74,7 +74,7 @@ class Writer:
     on_finished: Callable[[int], None] = lambda step: None,
     best: Callable[[], int | None] = lambda: None,
   ):
-    """Deletes what killed processes left. The caller must hold the run's lock."""
+    """Deletes leftovers of killed processes. The caller must hold the run's lock."""
     self._folder, self._on_finished = folder.absolute(), on_finished
     self._step: int | None = None  # of the checkpoint that is being written
     self._folder.mkdir(parents=True, exist_ok=True)
@@ -248,16 +248,20 @@ def verify(
   path = folder.absolute() / str(step)
   try:
     manifest = json.loads((path / MANIFEST).read_bytes())
-    its_step, its_sums = manifest['step'], dict(manifest['sha256'])
+    manifest_step, expected = manifest['step'], dict(manifest['sha256'])
   except (ValueError, KeyError, TypeError, FileNotFoundError) as error:
     raise DamagedCheckpoint(f'{path}: damaged: {MANIFEST} ({error})') from error
-  if its_step != step:
-    raise DamagedCheckpoint(f'{path}: damaged: its {MANIFEST} is of step {its_step}')
+  if manifest_step != step:
+    raise DamagedCheckpoint(
+      f'{path}: damaged: its {MANIFEST} is of step {manifest_step}'
+    )
   sums = checksums(path, parts)
-  its_sums = {f: its_sums[f] for f in its_sums if f.split('/')[0] in parts}
-  wrong = sorted(f for f in its_sums.keys() | sums if its_sums.get(f) != sums.get(f))
-  if wrong or not its_sums:
-    raise DamagedCheckpoint(f'{path}: damaged or missing: {", ".join(wrong)}')
+  expected = {f: expected[f] for f in expected if f.split('/')[0] in parts}
+  mismatches = sorted(
+    f for f in expected.keys() | sums if expected.get(f) != sums.get(f)
+  )
+  if mismatches or not expected:
+    raise DamagedCheckpoint(f'{path}: damaged or missing: {", ".join(mismatches)}')
   return path
 
 
@@ -316,49 +320,50 @@ def restore_params(folder: pathlib.Path, step: int, params: PyTree) -> PyTree:
   return _read(verify(folder, step, PARTS[:1]) / PARTS[0], params)
 
 
-def average(folder: pathlib.Path, chosen: Sequence[int], params: PyTree) -> PyTree:
+def average(folder: pathlib.Path, steps: Sequence[int], params: PyTree) -> PyTree:
   """Returns the mean of some steps' parameters (section 6.1), as float32 host arrays.
 
-  The sum is in float64. An exported run holds the mean, and `chosen` is its steps.
+  The sum is in float64. An exported run holds the mean, and `steps` is its steps.
   restore() explains `params` and the errors.
   """
   remedy = 'put it back, or choose others by --average and --step'
   if exported_steps(folder):
-    chosen, remedy = chosen[-1:], 'put it back'
+    steps, remedy = steps[-1:], 'put it back'
   add = lambda total, x: total + x.astype(np.float64)
   total = jax.tree.map(lambda x: np.zeros(x.shape, np.float64), params)
-  for step in chosen:
+  for step in steps:
     try:
-      own = restore_params(folder, step, params)
+      step_params = restore_params(folder, step, params)
     except DamagedCheckpoint as error:
       raise DamagedCheckpoint(f'{error}: {remedy}') from error
-    total = jax.tree.map(add, total, own)
-  return jax.tree.map(lambda x: (x / len(chosen)).astype(np.float32), total)
+    total = jax.tree.map(add, total, step_params)
+  return jax.tree.map(lambda x: (x / len(steps)).astype(np.float32), total)
 
 
 def average_kept(
   folder: pathlib.Path,
-  chosen: list[int],
+  steps: list[int],
   choose: Callable[[], list[int]],
   params: PyTree,
 ) -> tuple[list[int], PyTree]:
-  """Returns steps and average() of them: of `chosen`, if all are still there.
+  """Returns the steps that it averages, and their average().
 
-  A training that goes on deletes checkpoints. If it has deleted one of them, choose()
-  returns others. Errors are those of both functions.
+  These are `steps`, if all are still there. A training that goes on deletes
+  checkpoints. If it has deleted one of them, choose() returns others. Errors are those
+  of both functions.
   """
   while True:
     try:
-      return chosen, average(folder, chosen, params)
+      return steps, average(folder, steps, params)
     except (UserError, OSError):
-      before, chosen = chosen, choose()
-      if chosen == before:
+      before, steps = steps, choose()
+      if steps == before:
         raise
 
 
 def _read(path: pathlib.Path, example: PyTree) -> PyTree:
   """Returns the arrays of one part of a checkpoint, in a tree like `example`."""
-  another = f'{path}: it is of another model than config.model'
+  wrong_model = f'{path}: it is of another model than config.model'
   named = _named(example)
   shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), example)
   try:
@@ -371,10 +376,10 @@ def _read(path: pathlib.Path, example: PyTree) -> PyTree:
       with ocp.StandardCheckpointer(multiprocessing_options=FIRST_HOST) as reader:
         leaves = jax.tree.leaves(reader.restore(path, shapes))
   except ValueError as error:  # other names
-    raise UserError(f'{another} ({error})') from error
+    raise UserError(f'{wrong_model} ({error})') from error
   for (name, ours), theirs in zip(named.items(), leaves, strict=True):
     if ours.shape != theirs.shape:  # Orbax does not compare them
-      raise UserError(f'{another}: {name} is {theirs.shape}, not {ours.shape}')
+      raise UserError(f'{wrong_model}: {name} is {theirs.shape}, not {ours.shape}')
   return jax.tree.unflatten(jax.tree.structure(example), leaves)
 
 

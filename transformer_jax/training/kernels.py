@@ -39,10 +39,10 @@ Program = TypeVar('Program')
 
 
 class Kernels:
-  """Which form of its operations a training compiles, on these devices.
+  """The form of operations that a training compiles, on these devices.
 
   Attributes:
-    mode: ops.kernel_mode of its programs.
+    mode: ops.kernel_mode of the training's programs.
   """
 
   def __init__(self, config: ml_collections.ConfigDict, device_platform: str):
@@ -51,19 +51,22 @@ class Kernels:
     self._config = config
     self._dtype = platform.training_dtype(config.dtype, device_platform)
 
-  def compile(self, compiled: Callable[[], Program], say: Say) -> Program:
-    """Returns compiled(), without kernels if one of them does not compile."""
+  def compile(self, make_program: Callable[[], Program], say: Say) -> Program:
+    """Returns make_program(), without kernels if one of them does not compile."""
     try:
       with ops.kernel_mode(self.mode):
-        return compiled()
+        return make_program()
     # XLA raises JaxRuntimeError. Pallas has its errors too: RuntimeError for a GPU that
-    # is not in its list, ImportError without its compiler, NotImplementedError. What is
-    # no fault of a kernel fails again without them.
+    # is not in its list, ImportError without its compiler, NotImplementedError. An
+    # error that no kernel causes comes again without them.
     except Exception as error:
       if self.mode == 'plain':
         raise
-      say(f'compiled without kernels (--config.kernels=plain), since: {_line(error)}')
-    return compiled()
+      say(
+        'compiled without kernels (--config.kernels=plain), since: '
+        f'{_first_line(error)}'
+      )
+    return make_program()
 
   def check(
     self,
@@ -84,8 +87,8 @@ class Kernels:
     if self.mode == 'plain':
       return
     path = self._path(slices.shape)
-    known = _read(path) if path and hosts.is_first_host() else math.nan
-    difference = float(hosts.from_first_host(np.float32(known)))
+    kept = _read(path) if path and hosts.is_first_host() else math.nan
+    difference = float(hosts.from_first_host(np.float32(kept)))
     if math.isnan(difference):
       difference = self._difference(*model(), slices, say)
       difference = float(hosts.from_first_host(np.float32(difference)))
@@ -118,8 +121,8 @@ class Kernels:
   ) -> float:
     """Returns the largest relative difference, of the loss and of each gradient.
 
-    It is infinite if kernels fail. What is no fault of theirs fails before, without
-    them.
+    It is infinite if kernels fail. An error that they do not cause is raised by the
+    plain forms, which run first.
     """
     compute = functools.partial(
       loss_and_gradient, graph=graph, epsilon_ls=self._config.epsilon_ls
@@ -134,11 +137,11 @@ class Kernels:
         ours = jax.jit(compute)(*inputs)
       return float(jax.jit(_largest_difference)(ours, plain))
     except Exception as error:  # as in compile()
-      say(f'kernels were not compared: {_line(error)}')
+      say(f'kernels were not compared: {_first_line(error)}')
       return math.inf
 
   def plain_forms(self, shapes: Sequence[Shape], slices_per_pass: int) -> Iterator[str]:
-    """Yields what has the plain form though kernels are on, because of a size."""
+    """Yields the operations whose plain form is compiled, though kernels are on."""
     if self.mode == 'plain':
       return
     from transformer_jax.model import ops_gpu  # here, since Pallas takes 0.3 s
@@ -159,12 +162,12 @@ class Kernels:
       yield f'the loss ({positions:,} positions of {tokens:,} logits)'
 
 
-def _line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
   return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _read(path: pathlib.Path) -> float:
-  """Returns a difference that was kept; NaN: none was."""
+  """Returns the difference that a file keeps, or NaN without one."""
   try:
     return float(json.loads(path.read_bytes())['difference'])
   except (OSError, ValueError, KeyError, TypeError):

@@ -40,19 +40,19 @@ def train(
   interruption: Interruption | None = None,
   bleu: MeasureBleu | None = None,
 ) -> None:
-  """Trains to config.train_steps, going on from the newest checkpoint in `workdir`.
+  """Trains to config.train_steps, from the newest checkpoint in `workdir` if any.
 
   The first host alone reads and writes `workdir`.
 
   Args:
     interruption: handles signals. None: they do what they do in any program.
-    bleu: such as decoding.evaluate.DevBleu. None: it is not measured.
+    bleu: measures dev BLEU, such as decoding.evaluate.DevBleu. None: nothing does.
 
   Raises:
     SystemExit: a signal came; the newest step has a checkpoint.
     UserError: `workdir` is in use or holds another config's run, no checkpoint can be
       written there, or the training diverges.
-    OSError: of the system, such as that of a full disk.
+    OSError: the system refuses, such as a full disk.
   """
   first, run = hosts.is_first_host(), Run(workdir)
   interruption = interruption or Interruption()
@@ -63,27 +63,27 @@ def train(
     start = int(state.step)
     records = [r for r in run.records() if r['step'] <= start] if first else []
     needs_dev_eval = _needs_dev_eval(config, start, records)
-    impatient = _has_ended(records, config)
-    trains = start < config.train_steps and not impatient
-    if not trains and not needs_dev_eval:
+    has_ended = _is_out_of_patience(records, config)
+    must_train = start < config.train_steps and not has_ended
+    if not must_train and not needs_dev_eval:
       if first:
         steps = f'{start} of {config.train_steps} steps'
-        end = f'; patience={config.patience} ended it' if impatient else ''
+        end = f'; patience={config.patience} ended it' if has_ended else ''
         cli.say(f'{workdir} has {steps}{end}: nothing to do')
       return
     log = stack.enter_context(Log(run, start, config.train_steps, enabled=first))
-    for line in (*_introduction(config, trainer, corpus.card, start), *changes):
+    for line in (*_introduce_run(config, trainer, corpus.card, start), *changes):
       log.say(line)
     writer = None
     if first:
-      writer = stack.enter_context(_writer(config, run, log))
+      writer = stack.enter_context(_open_writer(config, run, log))
       again = 'To resume, give the same command again.'
       interruption.last_words = lambda: f'{again} {writer.newest()}'
     dev = Perplexity(config, trainer.graph, *corpus.split('dev'))
     for line in dev.warnings:
       log.say(line)
-    if trains:
-      stack.enter_context(_compiling(trainer, state, log))
+    if must_train:
+      stack.enter_context(_compile_while_training(trainer, state, log))
       log.begin()
     loop = Loop(trainer, config, records, log, writer, interruption, dev, bleu)
     loop.run(state, start, needs_dev_eval)
@@ -115,16 +115,20 @@ def _open_run(
   return trainer, state, changes
 
 
-def _writer(config: ml_collections.ConfigDict, run: Run, log: Log) -> checkpoint.Writer:
-  """Returns what writes the run's checkpoints, and keeps those that the config says."""
+def _open_writer(
+  config: ml_collections.ConfigDict, run: Run, log: Log
+) -> checkpoint.Writer:
+  """Returns the writer of the run's checkpoints, which keeps those of the config."""
   best = lambda: best_step(run.records(), config.best_by)
-  kept = config.checkpoint_every_steps, config.keep_checkpoints
-  return checkpoint.Writer(run.checkpoints, *kept, log.log_checkpoint, best)
+  every, keep = config.checkpoint_every_steps, config.keep_checkpoints
+  return checkpoint.Writer(run.checkpoints, every, keep, log.log_checkpoint, best)
 
 
 @contextlib.contextmanager
-def _compiling(trainer: Trainer, state: TrainState, log: Log) -> Iterator[None]:
-  """Compiles steps for all shapes; begins when the first update can be made."""
+def _compile_while_training(
+  trainer: Trainer, state: TrainState, log: Log
+) -> Iterator[None]:
+  """Compiles steps for all shapes. The context begins when the first one is ready."""
   start = int(state.step)
   shapes = trainer.batches.shapes_from(start)
   plural = 's' if len(shapes) > 1 else ''
@@ -133,14 +137,16 @@ def _compiling(trainer: Trainer, state: TrainState, log: Log) -> Iterator[None]:
     if jax.process_count() == 1:
       trainer.wait_for_program(trainer.batch(start))
     else:
-      # A step waits for all hosts, but not for as long as one of them may compile.
+      # Collectives time out sooner than a host may compile, so all compile first.
       trainer.wait_for_all_programs()
       hosts.wait_for_all('compiled')
     yield
 
 
-def _has_ended(records: list[Record], config: ml_collections.ConfigDict) -> bool:
-  """Returns True if patience has ended, by the first host, which has all records."""
+def _is_out_of_patience(
+  records: list[Record], config: ml_collections.ConfigDict
+) -> bool:
+  """Returns True if patience has ended on the first host, which has all records."""
   if not config.patience:
     return False
   return bool(hosts.from_first_host(np.int32(patience_has_ended(records, config))))
@@ -155,7 +161,7 @@ def _needs_dev_eval(
   return bool(hosts.from_first_host(np.int32(due and not measured)))
 
 
-def _introduction(
+def _introduce_run(
   config: ml_collections.ConfigDict, trainer: Trainer, card: Card, start: int
 ) -> Iterator[str]:
   """Yields what a user should know before the first step."""
@@ -237,14 +243,14 @@ class Loop:
     with defer():
       if needs_dev_eval:
         self._measure(step, state)
-      while step < last and not _has_ended(self._records, self._config):
+      while step < last and not _is_out_of_patience(self._records, self._config):
         self._meter.resume()
         goal = min(last, step - step % every + every)
         with self._interruption.deferred():
-          state, done, stop = self._update(state, step, goal)
-          if done > step and self._writer:
-            self._writer.save(done, state.params, state.opt_state)
-          step, self._last_save = done, time.monotonic()
+          state, new_step, stop = self._update(state, step, goal)
+          if new_step > step and self._writer:
+            self._writer.save(new_step, state.params, state.opt_state)
+          step, self._last_save = new_step, time.monotonic()
           if stop or self._may_stop_now():
             if self._writer:
               self._writer.finish()
@@ -259,8 +265,8 @@ class Loop:
     if self._writer:
       with self._interruption.deferred():
         self._writer.finish()
-    if self._divergence.words:
-      self._log.say(self._divergence.words)
+    if self._divergence.message:
+      self._log.say(self._divergence.message)
 
   def _update(
     self, state: TrainState, step: int, goal: int
@@ -279,16 +285,16 @@ class Loop:
       due = time.monotonic() - self._last_save > 60 * SAFETY_MINUTES
       state, sums = self._trainer.step(state, batch, requested, due)
       if previous is not None:
-        stop, save = self._account(step, previous)
+        stop, save = self._log_step(step, previous)
       previous = sums
       step += 1
       if self._writer:
         self._writer.check()
     if previous is not None:
-      stop = self._account(step, previous, due=True)[0] or stop
+      stop = self._log_step(step, previous, due=True)[0] or stop
     return state, step, stop
 
-  def _account(self, step: int, sums: Sums, due: bool = False) -> tuple[bool, bool]:
+  def _log_step(self, step: int, sums: Sums, due: bool = False) -> tuple[bool, bool]:
     """Logs a step's sums; returns whether any host has to stop, and any to save."""
     sums = jax.device_get(sums)
     self._skips = self._skips + 1 if sums.skipped else 0
@@ -303,7 +309,7 @@ class Loop:
     if self._skips == MAX_SKIPS:
       newest = self._writer.newest() if self._writer else ''
       raise UserError(
-        f'no finite update in {MAX_SKIPS} steps on end, up to step {step}. {newest}'
+        f'{MAX_SKIPS} steps in a row had no finite update, up to step {step}. {newest}'
       )
     record = self._meter.add(step, sums, due)
     if record:
@@ -316,7 +322,10 @@ class Loop:
     return bool(sums.requests[0]), bool(sums.requests[1])
 
   def _measure(self, step: int, state: TrainState) -> None:
-    """Evaluates dev; the perplexity record marks the step as done on resume."""
+    """Measures dev BLEU, if it is due, and dev perplexity.
+
+    The record of perplexity comes last: it tells a resumed run that dev is measured.
+    """
     params = self._trainer.devices.on_this_host(state.params)
     every = self._config.bleu_every_checkpoints * self._config.checkpoint_every_steps
     if self._bleu and (step == self._config.train_steps or step % every == 0):
@@ -324,17 +333,17 @@ class Loop:
       begin = time.monotonic()
       bleu, samples = self._bleu(params)
       seconds = time.monotonic() - begin
-      scored: Record = {'step': step, 'dev_bleu': bleu, 'bleu_seconds': seconds}
-      self._log.write(scored)
-      self._records.append(scored)
+      bleu_record: Record = {'step': step, 'dev_bleu': bleu, 'bleu_seconds': seconds}
+      self._log.write(bleu_record)
+      self._records.append(bleu_record)
       self._log.say(f'step {step}: dev BLEU {bleu:.2f}, greedy, in {seconds:.1f} s')
       self._log.show(step, samples)
     perplexity = self._perplexity(params)
-    measured: Record = {'step': step, 'dev_perplexity': perplexity}
-    self._log.write(measured)
-    self._records.append(measured)
-    shown = perplexity_text(perplexity, self._trainer.pieces, 3)
-    self._log.say(f'step {step}: dev perplexity {shown}')
+    record: Record = {'step': step, 'dev_perplexity': perplexity}
+    self._log.write(record)
+    self._records.append(record)
+    text = perplexity_text(perplexity, self._trainer.pieces, 3)
+    self._log.say(f'step {step}: dev perplexity {text}')
 
   def _may_stop_now(self) -> bool:
     """Returns True if a signal came and no other hosts have to agree."""

@@ -21,14 +21,14 @@ from transformer_jax.training.step import Schedule, Sums
 
 # Short enough to show steps, time left, loss and speed in 80 columns.
 BAR = '{percentage:3.0f}%|{bar}| {n}/{total} [{elapsed}<{remaining}{postfix}]'
-TIMED = 20  # updates, after which the time of all is estimated
+TIMED = 20  # after so many updates the time of all is estimated
 # A record's loss is a mean over many batches, which varies by hundredths of a nat. At 1
 # nat above the best, the right tokens have a probability e times lower. A run that has
 # this many such records in a row has diverged.
 DIVERGED_NATS = 1.0  # per target token
 DIVERGED_RECORDS = 5
-# A mean over so many updates may be this much above that of the updates after the first
-# window. Equal means of small batches differ by less.
+# A mean over WINDOW updates may be WORSE_NATS above that of the second window. Means of
+# small batches differ by less by chance.
 WINDOW, WORSE_NATS = 100, 0.1
 
 
@@ -38,7 +38,7 @@ def perplexity(nats: float) -> float:
 
 
 class Meter:
-  """Makes records, each about the steps since the one before.
+  """Makes records, each of the steps since the one before.
 
   Args:
     rate: the learning rate of an update, counted from 0; skipped steps do not count.
@@ -116,18 +116,18 @@ class Divergence:
     pieces: the size of the target vocabulary.
 
   Attributes:
-    words: what is wrong now; '' if nothing is.
+    message: what is wrong now; '' if nothing is.
   """
 
   def __init__(self, pieces: int):
-    self.words = ''
+    self.message = ''
     self._best, self._best_step, self._high_records = math.inf, 0, 0
     self._guess, self._pieces = math.log(pieces), pieces
     self._means: list[float] = []  # of each WINDOW
     self._sum, self._steps = 0.0, 0  # of the window that is not full
 
   def add(self, record: Record) -> str | None:
-    """Returns a warning where the run begins to be worse, else None."""
+    """Returns a warning if the run begins to diverge with this record, else None."""
     loss, steps = record['loss'], record.get('steps', 1)
     if loss < self._best:
       self._best, self._best_step = loss, record['step']
@@ -137,11 +137,12 @@ class Divergence:
     if self._steps >= WINDOW:
       self._means.append(self._sum / self._steps)
       self._sum, self._steps = 0.0, 0
-    before, about = self.words, self._what_is_wrong()
-    self.words = about and f'step {record["step"]}: {about}: this run has diverged'
-    return self.words if self.words and not before else None
+    before, reason = self.message, self._find_reason()
+    self.message = reason and f'step {record["step"]}: {reason}: this run has diverged'
+    return self.message if self.message and not before else None
 
-  def _what_is_wrong(self) -> str:
+  def _find_reason(self) -> str:
+    """Returns why the run has diverged; '' if it has not."""
     if self._high_records >= DIVERGED_RECORDS:
       return (
         f'the loss has been more than {DIVERGED_NATS} nats above its best, '
@@ -193,7 +194,7 @@ class Log:
 
   def __exit__(self, *_: object) -> None:
     self._bar.close()
-    with contextlib.suppress(OSError):  # of what could not be written, which was raised
+    with contextlib.suppress(OSError):  # writing has raised it already
       self._files.close()
 
   def say(self, message: str) -> None:
@@ -204,8 +205,8 @@ class Log:
   def begin(self) -> None:
     """Starts the progress bar; call it when the first step is compiled."""
     seconds = time.perf_counter() - self._begin
-    on = f'going on from step {self._start}: ' if self._start else ''
-    self.say(f'{on}the first step begins after {seconds:.0f} s')
+    origin = f'going on from step {self._start}: ' if self._start else ''
+    self.say(f'{origin}the first step begins after {seconds:.0f} s')
     self._bar = tqdm(
       initial=self._start,
       total=self._total,
@@ -229,10 +230,10 @@ class Log:
     loss, rate = f'loss {record["loss"]:.4f}', f'{speed:,.0f} target tokens/s'
     self._bar.set_postfix_str(f'{loss}, {rate}')
     if self._bar.disable:
-      each = record['seconds'] / record['steps']
-      left = (self._total - record['step']) * each / 60
+      step_seconds = record['seconds'] / record['steps']
+      minutes = (self._total - record['step']) * step_seconds / 60
       self.say(
-        f'step {record["step"]}/{self._total} {loss} {rate}, {left:.0f} min left'
+        f'step {record["step"]}/{self._total} {loss} {rate}, {minutes:.0f} min left'
       )
 
   def write(self, record: Record) -> None:

@@ -114,9 +114,9 @@ def train_step(
 
   The gradient is summed over the slices of all devices and divided by the batch's
   number of target tokens. Dropout depends on seed, step and slice alone. So the update
-  is the same for any number of devices and of slices per pass, up to rounding: of the
-  sums, and in bfloat16 also of each pass's gradient (up to 2.6e-3 of its largest entry
-  for a toy model).
+  is the same for any number of devices and of slices per pass, but for rounding of the
+  sums. In bfloat16 each pass's gradient is rounded, too (for a toy model by up to
+  2.6e-3 of its largest entry).
 
   If the loss or the gradient's norm is not finite, the update is skipped: parameters
   and optimizer state do not change. Otherwise Adam's update is finite at every rate
@@ -124,10 +124,12 @@ def train_step(
   batch.
 
   Args:
-    seed: [], the run's, for dropout. An input, so that all seeds share a program.
+    seed: [], the run's seed, for dropout. It is an input, so that all seeds share a
+      program.
     graph: the model without its parameters.
     transform: the optimizer.
-    slices_per_pass: how many slices a device computes at once; it divides their number.
+    slices_per_pass: the number of slices that a device computes at once. It divides the
+      number of the device's slices.
   """
   slices_per_device = len(inputs.source)
   first = jax.lax.axis_index(AXIS) * slices_per_device
@@ -202,6 +204,6 @@ def _sum_over(function: Callable[..., PyTree], *parts: jax.Array) -> PyTree:
   if len(parts[0]) == 1:
     return function(*first)
   add = lambda sums, part: (jax.tree.map(jnp.add, sums, function(*part)), None)
-  one = jax.eval_shape(function, *first)
-  zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one)
+  shapes = jax.eval_shape(function, *first)
+  zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
   return jax.lax.scan(add, zeros, parts)[0]

@@ -37,7 +37,7 @@ from transformer_jax.training.step import (
 POLL = 0.1  # seconds
 
 
-def step_of(
+def make_step(
   config: ml_collections.ConfigDict, graph: nnx.GraphDef[Any], slices_per_pass: int
 ) -> Callable[[TrainState, StepInput, jax.Array], tuple[TrainState, Sums]]:
   """Returns train_step() with a config's optimizer and label smoothing."""
@@ -58,9 +58,9 @@ class Trainer:
 
   Attributes:
     devices: the devices and their slices of a batch.
-    batches: of the training set.
+    batches: the batches of the training set.
     graph: the model without its parameters.
-    learning_rate: of an update, counted from 0.
+    learning_rate: the rate of an update, counted from 0.
     pieces: the size of the target vocabulary.
   """
 
@@ -77,7 +77,7 @@ class Trainer:
     self._seed = self.devices.replicate(np.int32(config.seed))
     self._programs: dict[batches.Shape, futures.Future[jax.stages.Compiled]] = {}
 
-  def initial(self) -> TrainState:
+  def initialize(self) -> TrainState:
     """Returns a state at step 0 on the devices.
 
     Its parameters are random, or those of the config's `init_from`.
@@ -87,19 +87,19 @@ class Trainer:
     elif hosts.is_first_host():
       run, step = find_parent(self._config.init_from)
       params = checkpoint.restore_params(run.checkpoints, step, self._shapes[0])
-    else:  # replicate() sends it the first host's
+    else:  # replicate() sends the first host's
       params = _zeros(self._shapes[0])
     fresh = TrainState(jnp.int32(0), params, self._transform.init(params))
     return self.devices.replicate(fresh)
 
   def restore(self, folder: pathlib.Path) -> TrainState:
-    """Returns the newest checkpoint that is not damaged, or initial() without one."""
+    """Returns the newest checkpoint that is not damaged, else initialize()."""
     state = None
     if hosts.is_first_host():
       state = checkpoint.restore_newest(folder, *self._shapes)
     step = hosts.from_first_host(np.int32(state.step if state else 0))
     if not step:
-      return self.initial()
+      return self.initialize()
     # replicate() sends the other hosts the first host's arrays.
     return self.devices.replicate(state or TrainState(step, *_zeros(self._shapes)))
 
@@ -112,17 +112,17 @@ class Trainer:
   ) -> Iterator[None]:
     """Compiles a step for each shape, in this order, in other threads.
 
-    Training runs meanwhile on the shapes that have a program: XLA releases Python's
-    lock. The context drops at its end the programs that are not started and waits for
-    the others, since a process must not end while XLA compiles in it.
+    Training runs meanwhile on the shapes that have a program, since XLA releases
+    Python's lock. At its end the context drops the programs that are not started, and
+    waits for the others: a process must not end while XLA compiles in it.
     """
     if self._kernels.mode != 'plain':
       model = lambda: build.transformer(self._config)
       self._kernels.check(model, self._smallest_batch(), say)
     # Without the arrays: the first step donates their memory while others compile.
     state = without_data(state)
-    # The longest texts, which take the most memory. All shapes, in whatever order they
-    # are compiled, and all hosts have the number that fits this one.
+    # The longest texts take the most memory. All shapes and hosts take as many slices
+    # at once as fit with these.
     largest = max(self.batches.shapes, key=lambda s: (s.source + s.target, s.rows))
     size, program = self._choose_slices_per_pass(state, largest, say)
     if plain := ', '.join(self._kernels.plain_forms(shapes, size)):
@@ -143,8 +143,8 @@ class Trainer:
       return program
 
     # XLA uses several cores for one program, and on a CPU training needs them too.
-    together = platform.cores() // (2 if jax.default_backend() == 'gpu' else 4)
-    pool = futures.ThreadPoolExecutor(max(1, together), 'compile')
+    threads = platform.cores() // (2 if jax.default_backend() == 'gpu' else 4)
+    pool = futures.ThreadPoolExecutor(max(1, threads), 'compile')
     self._programs = {shape: pool.submit(compile_for, shape) for shape in shapes}
     try:
       yield
@@ -159,18 +159,18 @@ class Trainer:
     Returns the program of the shape too, if it was compiled to learn that. The first
     host decides. The others compile with it, since GPUs' hosts tune programs together.
     """
-    *sizes, one = self.devices.pass_sizes
-    for size in sizes:
+    *larger_sizes, smallest = self.devices.pass_sizes
+    for size in larger_sizes:
       fitting = lambda size=size: compile_if_it_fits(self._lower(state, shape, size))
       program = self._kernels.compile(fitting, say)
       hosts.wait_for_all(f'{size} slices per pass')
       if hosts.from_first_host(np.int32(program is not None)):
         break
     else:
-      size, program = one, None
-    if sizes:
-      each = self.devices.slices_per_device
-      say(f'a device computes {size} of its {each} slices at once')
+      size, program = smallest, None
+    if larger_sizes:
+      count = self.devices.slices_per_device
+      say(f'a device computes {size} of its {count} slices at once')
     return size, program
 
   def _lower(
@@ -178,10 +178,10 @@ class Trainer:
   ) -> jax.stages.Lowered:
     """Returns the step for a shape, before it is compiled."""
     host = self.devices.host_slices
-    each = host.stop - host.start, shape.rows
-    source = np.zeros((*each, shape.source), np.int32)
-    target = np.zeros((*each, shape.target), np.int32)
-    step = step_of(self._config, self.graph, slices_per_pass)
+    rows = host.stop - host.start, shape.rows
+    source = np.zeros((*rows, shape.source), np.int32)
+    target = np.zeros((*rows, shape.target), np.int32)
+    step = make_step(self._config, self.graph, slices_per_pass)
     inputs = self._inputs(source, target, False, False)
     return self.devices.pmap(step).lower(state, inputs, self._seed)
 
@@ -192,8 +192,8 @@ class Trainer:
   def _smallest_batch(self) -> batches.Batch:
     """Returns one slice of the first batch with the fewest positions."""
     smallest = min(self.batches.shapes, key=lambda s: s.rows * (s.source + s.target))
-    some = (self.batches.batch(step, slice(0, 1)) for step in itertools.count())
-    return next(batch for batch in some if batch.shape == smallest)
+    first_slices = (self.batches.batch(n, slice(0, 1)) for n in itertools.count())
+    return next(batch for batch in first_slices if batch.shape == smallest)
 
   def wait_for_program(
     self, batch: batches.Batch, unless: Callable[[], bool] = lambda: False
@@ -204,7 +204,7 @@ class Trainer:
       futures.wait([future], POLL)
 
   def wait_for_all_programs(self) -> None:
-    """Returns when all are compiled; raises what compiling raised."""
+    """Returns when all programs are compiled; raises what compiling raised."""
     for future in futures.as_completed(self._programs.values()):
       future.result()
 
@@ -218,8 +218,9 @@ class Trainer:
     """Starts one update on the devices as soon as its program is compiled.
 
     Args:
-      state: it is donated: its memory becomes that of the new state.
-      stop, save: whether this host has to. Sums.requests are those of all hosts.
+      state: donated, so its memory becomes that of the new state.
+      stop, save: whether this host has to stop, or to save. Sums.requests add up those
+        of all hosts.
     """
     inputs = self._inputs(batch.source, batch.target, stop, save)
     return self._programs[batch.shape].result()(state, inputs, self._seed)
