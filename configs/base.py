@@ -19,7 +19,7 @@ PAIRS = ('en-de', 'en-fr', 'de-en', 'fr-en')  # source-target
 def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
   """Returns the config of the base model, with every key. `pair` is one of PAIRS."""
   if pair not in PAIRS:
-    raise ValueError(f'{pair!r} is none of the pairs of languages: {", ".join(PAIRS)}')
+    raise ValueError(f'unknown pair of languages {pair!r}: {", ".join(PAIRS)}')
   config = ml_collections.ConfigDict(configs.base())
   config.row = config_dict.FieldReference(config.row, field_type=str)  # or None
   config.data.name = f'wmt14.{pair}'

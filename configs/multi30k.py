@@ -1,19 +1,19 @@
-"""Multi30k image captions (29,000 pairs) with the 4-layer model that suits so few.
+"""Multi30k's image captions (29,000 pairs), with a small model of 4 layers.
 
   python -m scripts.train --config=configs/multi30k.py:en-de --workdir=runs/multi30k \\
     --raw_dir=DIR_WITH_train.en_train.de_val.en_...
 
 `multi30k:en-de,lowercase` reads the lower-cased, normalised, tokenised files
 (train.lc.norm.tok.en). It has the settings of Revisit-MMT's text-only Transformer-Tiny,
-which has 41.02 tokenised BLEU on test_2016_flickr: about 7,000 tokens a batch (there,
-4,096 positions on each of two GPUs), a peak rate of 0.005, ten epochs' checkpoints
-averaged, a beam of 5, and at most 8,000 updates: ten epochs without a better dev
-perplexity end it. en-fr and de-en work the same way.
+which has 41.02 tokenised BLEU on test_2016_flickr. A batch has about 7,000 tokens
+(there, 4,096 positions on each of two GPUs), the highest rate is 0.005, the checkpoints
+of ten epochs are averaged, and the beam is 5. Training ends after 8,000 updates, or ten
+epochs without a better dev perplexity.
 
-2.6 M parameters. With --config.dtype=bfloat16 it takes 1.0 to 1.4 hours on two CPU
-cores, and on test_2016_flickr en-de lower-cased has 40.5, 40.8 and 40.7 BLEU of the
-tokens (three seeds), en-de cased 40.4 sacreBLEU (docs/multi30k.md). en-fr and de-en
-have not been trained.
+The model has 2.6 M parameters. With --config.dtype=bfloat16 it takes 1.2 to 2.1 hours
+on two CPU cores. On test_2016_flickr en-de lower-cased has 40.5, 40.8 and 40.7 BLEU of
+the tokens (three seeds), en-de cased 40.4 sacreBLEU (docs/multi30k.md). en-fr and de-en
+work the same way, but have not been trained.
 """
 
 import ml_collections

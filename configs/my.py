@@ -5,8 +5,8 @@
   python -m scripts.translate --workdir=runs/mine < IN > OUT
 
 dev and test are files of the same folder, or drawn from train: a thousand pairs each, a
-tenth of train at most. Below a million pairs the model is SMALL, from there on base.
-docs/own_data.md has the rest.
+tenth of train at most. Below a million pairs the model is SMALL, from a million on
+base. docs/own_data.md has the rest.
 """
 
 import math
@@ -21,7 +21,7 @@ SMALL = dict(
 )
 FEW = 1_000_000  # pairs, below which the model is SMALL
 VERY_FEW = 20_000  # pairs, below which batches are smaller, and patience ends training
-EPOCHS = 100  # at most, as far as tokens can be counted without a vocabulary
+EPOCHS = 100  # at most; tokens are estimated, since there is no vocabulary yet
 # Pairs -> pieces: a text of fewer pairs may not have enough pieces for SMALL.
 FEWER_PIECES = {20_000: 4000, 1000: 1000, 200: 400}
 

@@ -12,10 +12,11 @@ of another parser, and `sample` also on the public sample of the Penn Treebank. 
 is `gum` with beam 4. The paper gives neither dropout nor learning rate, and does not
 say how trees are written. See docs/parsing.md.
 
-`craft`: 3.0 M parameters, 80 to 95 minutes on one CPU core, F1 80.4 on CRAFT's test set
-(seed 1). With d_model 256, d_ff 1,024 and h 8: 8.7 M, 130 minutes on two cores, 81.3.
-`small`: 2.5 M, 93 minutes, 74.5 and 75.4 on GUM's. `sample` was scored with beam 4 as
-well: 21, the paper's beam, has not been tried.
+`craft` has 3.0 M parameters, takes 80 to 95 minutes on one CPU core, and has 80.4 F1 on
+CRAFT's test set (seed 1). With d_model 256, d_ff 1,024 and h 8 it has 8.7 M, takes 130
+minutes on two cores, and has 81.3 F1. `small` has 2.5 M, takes 93 minutes, and has 74.5
+and 75.4 F1 on GUM's test set. `sample` was scored with beam 4, too. The paper's beam of
+21 has not been tried.
 """
 
 import ml_collections
@@ -34,7 +35,7 @@ MORE = {'semi': ('silver',), 'sample': ('treebank_sample/wsj_sample',)}
 def get_config(arg: str = 'wsj') -> ml_collections.ConfigDict:
   """Returns the config; `arg` is one of ARGS."""
   if arg not in ARGS:
-    raise ValueError(f'{arg!r} is no parser: {", ".join(ARGS)}')
+    raise ValueError(f'parsing:{arg}: not one of {", ".join(ARGS)}')
   config = base.get_config('en-de')
   config.task = 'parsing'
   config.row = None
@@ -44,7 +45,7 @@ def get_config(arg: str = 'wsj') -> ml_collections.ConfigDict:
   config.data.target_language = 'tree'
   config.data.files.update(FILES[treebank])
   config.data.files.train += MORE[arg] if arg in MORE else ()
-  config.data.cleaning.off = True  # a tree's tokens are no sentence
+  config.data.cleaning.off = True  # a tree's tokens are not a sentence
   config.data.character_coverage, config.data.byte_fallback = 1.0, False
   config.data.max_length = 512
   config.extra_length = 300
@@ -66,7 +67,7 @@ def get_config(arg: str = 'wsj') -> ml_collections.ConfigDict:
 
 
 def _paper(config: ml_collections.ConfigDict, pieces: int) -> None:
-  """Sets section 6.3's model and search; what it does not say is ours, or base's."""
+  """Sets section 6.3's model and search. What it does not say is ours, or base's."""
   config.model.update(N=4, d_model=1024, vocab_size=pieces)
   config.beam, config.alpha = 21, 0.3
   # Ours. The paper does not print the dropout and the rate that it chose on dev.
@@ -93,8 +94,8 @@ def _gum(config: ml_collections.ConfigDict) -> None:
 
 def _craft(config: ml_collections.ConfigDict) -> None:
   """Sets what differs from GUM, for 2.3 times its tokens and more rare words."""
-  # A word is read as its class if it occurs fewer than 16 times, parts counted; with
-  # GUM and 8,000 that is 17. 10 % of dev's words are, as in GUM.
+  # A word is read as its class if it occurs fewer than 16 times, parts of trees
+  # included (17 times with GUM and 8,000). That is 10 % of dev's words, as in GUM.
   config.model.vocab_size = 12_000
   config.train_steps = 30_000  # 2 passes over the data, 95 minutes on one core
   config.checkpoint_every_steps = 1000  # dev has twice as many tokens

@@ -5,13 +5,13 @@
   python -m scripts.sweep --rows=base,D1,C1 --mini --seeds=1,2,3 \\
     --workdir=runs/table3 --raw_dir=DIR_OF_MULTI30K
 
-Rows A, D and E cost as much as base, rows B a little less. C1, C2, C4 and C6 cost less;
-C3, C5, C7 and big cost more (docs/reproduce.md has the hours). Rows are scored on
+Rows A, D and E cost as much as base, and rows B a little less. C1, C2, C4 and C6 cost
+less. C3, C5, C7 and big cost more (docs/reproduce.md has hours). Rows are scored on
 newstest2013 and, as in section 6.2, with the last checkpoint alone.
 
 `table3.py:ROW,mini` is the same table in miniature, on Multi30k's 29,000 captions. Its
-cells are the printed ones divided by MINIATURE, so that each row stands to the
-miniature's base as the paper's does to its own:
+cells are the printed ones divided by MINIATURE. So each row differs from the
+miniature's base by the same factors as in the paper:
 
                  N  d_model  d_ff  h  d_k  d_v  steps    V       tokens  warmup
   the paper's    6  512      2048  8  64   64   100,000  37,000  25,000  4,000
@@ -20,9 +20,9 @@ miniature's base as the paper's does to its own:
 Base has 2.15 M parameters, takes some 40 minutes on one CPU core and scores 36.6
 sacreBLEU (docs/table3.md has all rows).
 
-P_drop, epsilon_ls, positions, h and Equation 3 (factor 1) are the printed ones. Dev is
-val and test_2016_flickr together: 2,014 captions, one of which is in train too.
-`--config.seed` tells runs of a row apart.
+P_drop, epsilon_ls, positions, h and Equation 3 (factor 1) are as printed. Dev is val
+and test_2016_flickr together: 2,014 captions, one of which is in train, too. Runs of a
+row differ in `--config.seed`.
 
 A row of your own is an entry in a file of yours, such as configs/my_rows.py:
 

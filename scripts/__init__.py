@@ -1,4 +1,4 @@
-"""The commands: python -m scripts.NAME, in the checkout."""
+"""The commands: `python -m scripts.NAME`, run in the checkout."""
 
 import os
 import sys

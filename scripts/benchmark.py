@@ -6,11 +6,11 @@
   python -m scripts.benchmark --config=configs/base.py:en-de --what=decoding \\
     --rows=16,64 --rivals=huggingface,ctranslate2
 
-Training times the prepared corpus's batches, input included, or with --rows and
---length batches of one shape without padding, which need no corpus. Decoding times text
-to text with an untrained model and forced lengths, on the lines of --text or on random
-ids. docs/speed.md says how everything is measured. The command prints a table, and
-writes JSON to --output or to stdout.
+In training the command times the prepared corpus's batches, with reading them. With
+--rows and --length it times batches of one shape without padding, which need no corpus.
+In decoding it times text to text with an untrained model and forced lengths, on the
+lines of --text or on random ids. It prints a table, and writes JSON to --output or to
+stdout. docs/speed.md says how everything is measured.
 """
 
 from benchmarks import rivals, run
@@ -22,16 +22,18 @@ from transformer_jax.runs.flags import config_flag, data_flags
 
 FLAGS = cli.Flags(__doc__)
 CONFIG = config_flag(FLAGS, 'Config to measure.')
-WHAT = FLAGS.enum('what', 'training', [*run.MEASUREMENTS], 'Training or decoding.')
-STEPS = FLAGS.integer('steps', 60, 'Updates to time.', 1)
-REPEATS = FLAGS.integer('repeats', 5, 'Rounds; each program works once in each.', 1)
+WHAT = FLAGS.enum('what', 'training', [*run.MEASUREMENTS], 'Work to time.')
+STEPS = FLAGS.integer('steps', 60, 'Number of updates to time.', 1)
+REPEATS = FLAGS.integer(
+  'repeats', 5, 'Number of rounds, in each of which every program works once.', 1
+)
 ROWS = FLAGS.list(
   'rows',
   None,
-  'Pairs in a training batch, or sentences in a decoding batch, of one shape.',
+  'Pairs in a batch of training, or sentences in a batch of decoding.',
 )
 LENGTH = FLAGS.integer(
-  'length', 32, 'Length in tokens of each sentence, with --rows.', 1
+  'length', 32, 'Length of each sentence in tokens, with --rows.', 1
 )
 SENTENCES = FLAGS.integer('sentences', 64, 'Number of random sentences to decode.', 1)
 TEXT = FLAGS.path(
@@ -43,11 +45,9 @@ BEAMS = FLAGS.list('beams', ['4', '1'], 'Beam sizes to decode with; 1 is greedy.
 KERNELS = FLAGS.bool(
   'kernels', False, 'Time training with --config.kernels=plain, too.'
 )
-TRY = FLAGS.list('try', [], f'Changes to time training with: {", ".join(TRIES)}.')
-RIVALS = FLAGS.list('rivals', [], f'Other programs: {", ".join(rivals.NEEDS)}.')
-AGAINST = FLAGS.path(
-  'against', None, 'JSON file of an earlier measurement, to compare this commit with.'
-)
+TRY = FLAGS.list('try', [], f'Changes to training to time: {", ".join(TRIES)}.')
+RIVALS = FLAGS.list('rivals', [], f'Other programs to time: {", ".join(rivals.NEEDS)}.')
+AGAINST = FLAGS.path('against', None, 'JSON file of an earlier commit to compare with.')
 OUTPUT = FLAGS.path('output', None, 'JSON file to write.')
 DATA = data_flags(FLAGS)
 

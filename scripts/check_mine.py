@@ -2,10 +2,10 @@
 
   python -m scripts.check_mine MINE.safetensors
 
-MINE.safetensors, or an .npz, has any of the arrays that docs/check_yours.md lists, as
+MINE.safetensors (or an .npz) has arrays of docs/check_yours.md under their names, as
 your code computes them from reference/parameters.safetensors and
-reference/inputs.safetensors in float32 or float64. The command prints the first that
-differs, in the order of computation, and which known mistake explains the numbers. Its
+reference/inputs.safetensors, in float32 or float64. The command prints the first array
+that differs, in the order of computation, and the known mistake that explains it. Its
 exit code is 0 if all arrays are equal.
 """
 

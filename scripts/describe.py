@@ -5,9 +5,10 @@ python -m scripts.describe --config=configs/base.py:en-de --time
 python -m scripts.describe --config=configs/base.py:en-de --topology=v5e:2x4,h100:8
 
 --time compiles the training step on this machine, times three updates and prints the
-hours of the whole run. --topology compiles the step and the search for devices that
-this machine lacks, and says whether they fit (docs/reproduce.md). Sentences have
---length tokens. If the corpus is prepared, --time takes its most common shape.
+hours of the whole run. It takes the most common shape of a prepared corpus's batches.
+--topology compiles the step and the search for devices that this machine lacks, and
+says whether they fit (docs/reproduce.md). Its sentences, and those of --time without a
+corpus, have --length tokens.
 """
 
 import collections
@@ -32,7 +33,7 @@ TOPOLOGY = FLAGS.list(
   'topology', [], f'Devices to compile for, such as {", ".join(topologies.EXAMPLES)}.'
 )
 LENGTH = FLAGS.integer(
-  'length', 32, 'Length in tokens of each sentence, with --time or --topology.', 1
+  'length', 32, 'Length of each sentence in tokens, with --time or --topology.', 1
 )
 DATA_DIR = data_dir(FLAGS)
 
@@ -40,10 +41,10 @@ DATA_DIR = data_dir(FLAGS)
 def describe(
   config: ml_collections.ConfigDict, batches: Batches | None
 ) -> dict[str, Any]:
-  """Returns what a config is, for --json.
+  """Returns a config's cells, parameters, FLOPs and batch shapes, for --json.
 
-  batch_shapes are [slices, rows, source tokens, target tokens] of each shape: null
-  until the corpus is prepared.
+  A shape is [slices, rows, source tokens, target tokens]. There are none (null) until
+  the corpus is prepared.
   """
   model = config.model.to_dict()
   shapes = batches and [[config.slices, *shape] for shape in batches.shapes]
@@ -58,9 +59,9 @@ def describe(
 def time_here(
   config: ml_collections.ConfigDict, batches: Batches | None
 ) -> dict[str, Any]:
-  """Returns the device, the shape that is timed, seconds of an update, hours of all.
+  """Returns device, shape, the seconds of an update and the hours of all updates.
 
-  The shape is that of most of the first 100 batches, without a corpus a full one.
+  The shape is the most common of the first 100 batches. Without a corpus it is full.
   """
   platform.start(config.slices)
   shape = compile.full_shape(config, LENGTH.value)
@@ -104,12 +105,12 @@ def show(described: dict[str, Any]) -> None:
   print(*configs.describe(CONFIG.value.to_dict()), sep='\n')
   print(f'\n{described["parameters"]:,} parameters')
   if target := CONFIG.value.model.target_vocab_size:
-    print(f'source embedding not tied: the target has {target:,} pieces of its own')
+    print(f'source embedding not tied: the target vocabulary has {target:,} pieces')
   gigaflops = described['flops_per_target_token'] / 1e9
   print(f'{gigaflops:.3f} GFLOP per target token ({flops.SENTENCE} tokens a side)')
   shapes = described['batch_shapes']
   if shapes is None:
-    print('batch shapes: known once the corpus is prepared')
+    print('batch shapes: not known before the corpus is prepared')
   else:
     print('batch shapes [slices, rows, source tokens, target tokens]:', *shapes)
   if 'time' in described:

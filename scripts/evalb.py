@@ -2,10 +2,10 @@
 
   python -m scripts.evalb --gold=gold.mrg --test=parsed.mrg
 
-Both files have a tree a line, in the same order. Prints what EVALB prints: figures of
-each sentence, totals of all sentences, and totals of those of at most 40 words. With
---against=other.mrg it also prints the difference in F1 on the treebank's tags, with a p
-by approximate randomisation over sentences.
+Both files have a tree a line, in the same order. The command prints what EVALB prints:
+figures of each sentence, totals of all sentences, and totals of those of at most 40
+words. With --against=other.mrg it also prints the difference in F1, on the treebank's
+tags, with a p by approximate randomisation over sentences.
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-"""Scores a run: average, beam search, BLEU and chrF, perplexity -> result.json.
+"""Scores a run: averages checkpoints, searches, and computes BLEU, chrF and perplexity.
 
   python -m scripts.evaluate --workdir=runs/quickstart --split=test
   python -m scripts.evaluate --workdir=runs/a --split=dev --against=runs/b
@@ -8,10 +8,13 @@
     [--against_hypotheses=FILE]
 
 Translations and results stand in WORKDIR/translations/, and the newest result in
-WORKDIR/result.json. `--against` compares a run with another's result of the same
-search, or else with that of its last step, and `--against_hypotheses` a file with
-another, by approximate randomisation. Files are detokenised text, a sentence a line.
-With --source nothing is written, and `--against` translates the same file.
+WORKDIR/result.json. With --source the command scores that file and writes nothing.
+--hypotheses are translations of any program. Files have detokenised text, a sentence a
+line.
+
+--against compares with another run, by approximate randomisation: with its result of
+the same search, or else of its last step. With --source the other run translates the
+file, too. --against_hypotheses compares two files.
 """
 
 import sys
@@ -34,13 +37,13 @@ DECODE_DTYPE = dtype_flag(FLAGS)
 AGAINST = FLAGS.path('against', None, 'Other run to compare with.')
 HYPOTHESES = FLAGS.path('hypotheses', None, 'Translations to score, in place of a run.')
 SOURCE = FLAGS.path('source', None, 'File to translate and score, in place of a split.')
-REFERENCES = FLAGS.path(
-  'references', None, 'References of --hypotheses or of --source.'
-)
+REFERENCES = FLAGS.path('references', None, 'References of --source or --hypotheses.')
 TARGET_LANGUAGE = FLAGS.string(
-  'target_language', None, 'Language code of the files, such as de.'
+  'target_language', None, 'Language code of --hypotheses, such as de.'
 )
-TOKENIZED = FLAGS.bool('tokenized', False, 'Score the tokens of the files as they are.')
+TOKENIZED = FLAGS.bool(
+  'tokenized', False, 'Score the tokens of --hypotheses as they are.'
+)
 AGAINST_HYPOTHESES = FLAGS.path(
   'against_hypotheses', None, 'Other translations to compare with.'
 )
@@ -89,7 +92,7 @@ def main(argv: list[str]) -> None:
     else:
       run, what = Run(other) if other else None, (DATA_DIR.value, SPLIT.value)
       lines = evaluate.evaluate_run(loaded, *what, run, interruption)
-  # A result of its own keeps what is printed of a run alone.
+  # Scores of a run alone are in its result.json, so printing them may fail.
   is_written = not (HYPOTHESES.value or SOURCE.value or AGAINST.value)
   with interruption:
     for line in lines:

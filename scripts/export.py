@@ -1,4 +1,4 @@
-"""Writes a run's model for another program, a browser, or without Adam's state.
+"""Writes a run's model for another program or a browser, or without Adam's state.
 
   python -m scripts.export --workdir=RUN --format=huggingface --output=FOLDER
   python -m scripts.export --workdir=RUN --format=run --dtype=bfloat16 --output=FOLDER

@@ -2,9 +2,9 @@
 
   python -m scripts.pcfg --train=gum/train.mrg --test=gum/test.mrg --output=trees.mrg
 
-Reads rules from the trees of --train, parses the sentences of --test by CKY with a
-beam, writes a tree a line to --output and the scores for the report beside it (.json),
-and prints the scores.
+The command reads rules from the trees of --train, and parses the sentences of --test by
+CKY with a beam. It writes a tree a line to --output, and the scores for the report
+beside it (.json). It also prints the scores.
 """
 
 import pathlib

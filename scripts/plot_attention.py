@@ -4,10 +4,10 @@
   python -m scripts.plot_attention --workdir=RUN --text='It is spilling.' \\
     --attention=encoder --layers=5 --heads=5,6 --word=It
 
-Writes an interactive page, and pictures (SVG, PNG) of the layers and heads that the
-flags name. A line is a sentence, and may have its translation behind a tab. Otherwise
-beam search translates it. Pieces are merged to words, with weights summed over keys and
-averaged over queries.
+The command writes an interactive page, and pictures (SVG, PNG) of the layers and heads
+that the flags name. A line is a sentence. Beam search translates it, unless its
+translation stands behind a tab. Pieces are merged to words: their weights are summed
+over keys and averaged over queries.
 """
 
 import pathlib
@@ -29,7 +29,7 @@ HTML = FLAGS.path('html', None, 'Page to write; default: attention.html in the f
 KIND = FLAGS.enum('attention', 'encoder', [*KINDS], 'Attention to draw.')
 LAYERS = FLAGS.list('layers', [], 'Layers to draw, from 1; default: the last but one.')
 HEADS = FLAGS.list('heads', [], 'Heads to draw, from 1; default: all.')
-WORD = FLAGS.string('word', None, 'Query word; default: all words.')
+WORD = FLAGS.string('word', None, 'Query word to draw; default: all words.')
 PIECES = FLAGS.bool('pieces', False, 'Show pieces instead of words.')
 AVERAGE, STEP = checkpoint_flags(FLAGS)
 

@@ -1,11 +1,11 @@
-"""Sets runs beside each other and beside the paper's Tables 2 to 4.
+"""Compares runs with each other and with the paper's Tables 2 to 4.
 
   python -m scripts.report runs/table3.* --html=report.html
   python -m scripts.report results/table3/*.json --references=dev.de
 
 Arguments are run folders, or result files with their translations (.txt) beside them. A
-baseline of Table 4 is a file that scripts.pcfg wrote. Paired tests need the references,
-from the prepared corpus in --data_dir or from --references. The command prints a
+baseline of Table 4 is a file that scripts.pcfg wrote. Paired tests need the references:
+those of the prepared corpus in --data_dir, or of --references. The command prints a
 summary and names what it leaves out. --html and --markdown write the whole report.
 """
 

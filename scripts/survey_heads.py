@@ -2,8 +2,9 @@
 
   python -m scripts.survey_heads --workdir=runs/multi30k --prune
 
-Prints tables and draws heads.svg and pruning.svg. A head is LAYER.HEAD, from 1. --prune
-measures dev perplexity once for each head, with that head's output set to zero.
+The command prints tables, and draws heads.svg and pruning.svg. Heads are named
+LAYER.HEAD, both from 1. --prune measures dev perplexity once for each head, with that
+head's output set to zero.
 """
 
 import pathlib

@@ -2,10 +2,10 @@
 
   python -m scripts.table1 --output=results/table1.json
 
-Prints Markdown: the table beside the paper's orders, and the ratio of recurrence to
-self-attention. Writes the measurements to --output and a picture beside it (.svg). It
-takes minutes on two CPU cores, which should do nothing else. Accelerators need larger
---n and --d.
+The command prints Markdown: the table beside the paper's complexities, and the ratio of
+recurrence to self-attention. It writes the measurements to --output, and a picture
+beside it (.svg). It takes minutes on two CPU cores, which should do nothing else.
+Accelerators need larger --n and --d.
 """
 
 from benchmarks import run
@@ -27,12 +27,14 @@ def main(argv: list[str]) -> None:
   from transformer_jax.report import page
 
   if OUTPUT.value.suffix == '.svg':
-    raise UserError(f'--output={OUTPUT.value}: JSON goes there, and .svg beside')
+    raise UserError(
+      f'--output={OUTPUT.value}: this file gets JSON, and a .svg stands beside it'
+    )
   sizes = [sorted({*cli.integers(flag)}) for flag in (N, D)]
   if min(map(len, sizes)) < 2:
     raise UserError('--n and --d need two different numbers or more: 64,128')
   path = OUTPUT.value
-  path.parent.mkdir(parents=True, exist_ok=True)  # so that what is measured is not lost
+  path.parent.mkdir(parents=True, exist_ok=True)  # before minutes of measuring
   platform.start(1)
   about = run.describe_machine()  # with the load of the minutes before
   measured = {'task': 'table1'} | about | measuring.table(*sizes)

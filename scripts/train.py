@@ -1,15 +1,15 @@
-"""Trains a config: prepares the corpus if it is missing, resumes a run that exists.
+"""Trains a config. Prepares its corpus if it is missing, and resumes a run that exists.
 
   python -m scripts.train --config=configs/quickstart.py --workdir=runs/quickstart
   python -m scripts.train --workdir=runs/quickstart
   python -m scripts.train --config=C --init_from=runs/quickstart --workdir=runs/tuned
 
-The second command resumes a run by its config. The third starts from another run's
-model (docs/own_data.md).
+The second command resumes a run with the config that it keeps. The third starts from
+another run's model (docs/own_data.md).
 
-SIGTERM, SIGINT, SIGHUP, SIGUSR1 (`sbatch --signal=USR1@120`), SIGUSR2 and SIGXCPU save
-and end it with exit code 75. The same command resumes it. docs/devices.md has several
-devices and hosts.
+At SIGTERM, SIGINT, SIGHUP, SIGUSR1 (`sbatch --signal=USR1@120`), SIGUSR2 and SIGXCPU
+training saves a checkpoint and ends with exit code 75. The same command resumes it.
+docs/devices.md explains several devices and hosts.
 """
 
 import numpy as np
@@ -27,21 +27,26 @@ from transformer_jax.tasks import reader_of
 from transformer_jax.training.loop import train
 
 FLAGS = cli.Flags(__doc__)
-CONFIG = config_flag(FLAGS, "Config to train; default: the run's.", False)
+CONFIG = config_flag(FLAGS, "Config to train; default: the run's config.", False)
 WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.', required=True)
 INIT_FROM = FLAGS.path(
   'init_from',
   None,
-  'Run to start from: RUN, RUN:STEP or RUN:best; its model and vocabulary.',
+  'Run whose model and vocabulary to start from: RUN, RUN:STEP or RUN:best.',
 )
 DETERMINISTIC = FLAGS.bool(
-  'deterministic', False, 'Compute the same bits in each run on a GPU; slower.'
+  'deterministic',
+  False,
+  'Compute the same bits in every run on a GPU, which is slower.',
 )
 ADDRESS = FLAGS.string(
-  'coordinator_address', None, 'HOST:PORT of process 0, unless a cluster sets it.'
+  'coordinator_address', None, 'HOST:PORT of process 0, if no cluster sets it.'
 )
 COUNT = FLAGS.integer(
-  'process_count', None, 'Number of processes; 1: ignore the cluster.', 1
+  'process_count',
+  None,
+  'Number of processes, if no cluster sets it; 1: ignore the cluster.',
+  1,
 )
 NUMBER = FLAGS.integer('process_id', None, 'Index of this process, from 0.', 0)
 DATA = data_flags(FLAGS)

@@ -3,9 +3,9 @@
   echo 'A man rides a horse.' | python -m scripts.translate --workdir=runs/multi30k
   python -m scripts.translate --workdir=runs/multi30k
 
-At a terminal it asks for a line and translates it at once; Ctrl-D ends it. In a pipe it
-translates when input pauses. With --nbest=K above 1 it writes up to K lines for each
-line, which start with its number and a tab.
+At a terminal the command asks for a line and translates it at once, until Ctrl-D. In a
+pipe it translates when input pauses. With --nbest=K above 1 it writes up to K lines for
+each line. These start with the number of the line and a tab.
 """
 
 import sys
@@ -22,7 +22,7 @@ from transformer_jax.runs.run import Run
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.', required=True)
-INPUT = FLAGS.path('input', '-', "File to translate, also compressed; '-': stdin.")
+INPUT = FLAGS.path('input', '-', "File to translate, plain or compressed; '-': stdin.")
 NBEST = FLAGS.integer('nbest', 1, 'Number of translations of each line.', 1)
 BEAM = FLAGS.integer(
   'beam', None, "Beam size, --nbest or more; default: the config's.", 1
@@ -35,7 +35,7 @@ SCORES = FLAGS.bool(
 )
 
 
-def typed() -> Iterator[bytes]:
+def read_typed_lines() -> Iterator[bytes]:
   """Yields lines as a user types them at a terminal."""
   while True:
     print('> ', end='', file=sys.stderr, flush=True)
@@ -53,7 +53,9 @@ def main(argv: list[str]) -> None:
   interruption = Interruption()
   is_typed = str(INPUT.value) == '-' and sys.stdin.isatty()
   count = 0
-  text = lambda: f'{count:,} lines are translated.' if count else 'No line was written.'
+  text = lambda: (
+    f'{count:,} lines are translated.' if count else 'No line is translated.'
+  )
   if is_typed:
     print(f'Loading {WORKDIR.value}; Ctrl-D ends.', file=sys.stderr)
   else:
@@ -65,7 +67,7 @@ def main(argv: list[str]) -> None:
   from transformer_jax.decoding import translate  # JAX takes seconds
 
   if is_typed:
-    batches = map(translate.split_lines, typed())
+    batches = map(translate.split_lines, read_typed_lines())
   else:
     batches = translate.line_batches(INPUT.value)
   bar = lambda items: tqdm(items, unit='batch', disable=is_typed or None)

@@ -119,10 +119,10 @@ class Cleaning:
     5000, CORPUS, 'Largest number of characters in a sentence.'
   )
   max_ratio: Ratio = key(
-    9.0, CORPUS, 'Largest ratio of words, longer to shorter, as in Moses.'
+    9.0, CORPUS, 'Largest ratio of the numbers of words in a pair, as in Moses.'
   )
   drop_untranslated: bool = key(
-    True, CORPUS, 'Drop pairs whose sentences are equal, unless names or numbers.'
+    True, CORPUS, 'Drop pairs of equal sentences that are not only names and numbers.'
   )
   min_alphanumeric: Fraction = key(
     0.3, CORPUS, 'Smallest fraction of letters and digits in a sentence.'
@@ -133,7 +133,9 @@ class Cleaning:
 class Data:
   """data: the corpus (section 5.1)."""
 
-  name: Name = key('wmt14.en-de', CORPUS, 'Name of the corpus, a folder in --data_dir.')
+  name: Name = key(
+    'wmt14.en-de', CORPUS, 'Name of the corpus and of its folder in --data_dir.'
+  )
   reader: Name = key(
     'wmt14',
     CORPUS | SEARCH,
@@ -146,7 +148,7 @@ class Data:
   target_language: Name = key(
     'de', CORPUS | SEARCH, "Code of the target language, or 'tree'."
   )
-  raw_dir: str = key('', BOOKKEEPING, 'Folder of raw text if --raw_dir is not given.')
+  raw_dir: str = key('', BOOKKEEPING, 'Folder of raw text, unless --raw_dir names one.')
   files: Files = Files()
   tags: bool = key(
     True, CORPUS | MODEL | TREES, "Write each word's tag in a tree; False writes XX."
@@ -157,34 +159,38 @@ class Data:
   whole_words: bool = key(
     False,
     CORPUS | MODEL | TREES,
-    "Make each source word one piece, and a rare word its class's piece.",
+    'Make each source word one piece. A rare word becomes the piece of its class.',
   )
   suffix: str = key(
-    '', CORPUS, "Part of a file's name before its language, as '.lc.norm.tok'."
+    '', CORPUS, "Part of a file name before the language, such as '.lc.norm.tok'."
   )
   tokenized: bool = key(
-    False, SEARCH, 'Files are tokenised: score their tokens as they are.'
+    False, SEARCH, 'The files are tokenised, so score their tokens as they are.'
   )
   seed: FromZero = key(1, CORPUS, 'Seed for sampling pairs during preparation.')
   cleaning: Cleaning = Cleaning()
   train_pairs: Pairs = key(
-    10**9, CORPUS, 'Largest number of training pairs, sampled by a hash.'
+    10**9,
+    CORPUS,
+    'Largest number of training pairs, chosen by a hash of the text.',
   )
   vocabulary_pairs: Pairs = key(
     1_000_000, CORPUS, 'Largest number of pairs that the vocabulary is learned from.'
   )
   vocabulary: str = key(
-    '', CORPUS, "Your own SentencePiece model's file, in place of learning one."
+    '', CORPUS, "File of your own SentencePiece model. '': learn one."
   )
   character_coverage: Coverage = key(
     0.99995,
     CORPUS,
-    'Fraction of characters that get a piece; the rest is spelt in bytes.',
+    'Fraction of characters that get a piece. The others are spelt in bytes.',
   )
   byte_fallback: bool = key(
     True, CORPUS, 'Add the 256 bytes as pieces, which spell any text.'
   )
-  nfc: bool = key(False, CORPUS, "Normalise text to Unicode's NFC, except references.")
+  nfc: bool = key(
+    False, CORPUS, "Normalise text to Unicode's form NFC, except references."
+  )
   lowercase: bool = key(
     False, CORPUS, 'Write all text in small letters, references too.'
   )
@@ -207,17 +213,17 @@ class Model:
     0.1, TRAINING | CELL, 'Dropout of sub-layer outputs and embedding sums (5.4).'
   )
   P_drop_attention: Rate = key(
-    0.0, TRAINING, 'Dropout of attention weights; the paper has none (5.4).'
+    0.0, TRAINING, 'Dropout of attention weights, which the paper does not have (5.4).'
   )
   positions: Literal['sinusoid', 'learned'] = key(
-    'sinusoid', MODEL | CELL, 'Positional encoding (3.5); learned is row E.'
+    'sinusoid', MODEL | CELL, "Positional encoding (3.5). Row E has 'learned'."
   )
   max_positions: Width = key(
     256, MODEL, 'Longest sequence that learned positions can encode.'
   )
   vocab_size: Pieces = key(37000, CORPUS | MODEL, 'Vocabulary size in pieces (5.1).')
   target_vocab_size: PiecesOrNone = key(
-    0, CORPUS | MODEL, 'Size of a separate target vocabulary; 0: shared (3.4).'
+    0, CORPUS | MODEL, 'Size of a separate target vocabulary. 0: one for both (3.4).'
   )
 
 
@@ -226,9 +232,9 @@ class InitFrom:
   """init_from: another run's checkpoint to start from, which --init_from fills in."""
 
   run: str = key('', BOOKKEEPING, 'Folder of the run to start from.')
-  step: FromZero = key(0, TRAINING, 'Step of its checkpoint.')
-  sha256: str = key('', TRAINING, "sha256 of the checkpoint's manifest.")
-  vocabulary: str = key('', CORPUS | TRAINING, "sha256 of the run's vocabularies.")
+  step: FromZero = key(0, TRAINING, 'Step of the checkpoint to start from.')
+  sha256: str = key('', TRAINING, "sha256 of that checkpoint's manifest.")
+  vocabulary: str = key('', CORPUS | TRAINING, "sha256 of that run's vocabularies.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -242,15 +248,17 @@ class Config:
   data: Data = Data()
   # Batches (5.1)
   tokens_per_batch: Tokens = key(
-    25000, TRAINING, 'Tokens a batch, of the longer side, without padding (5.1).'
+    25000,
+    TRAINING,
+    'Tokens per batch, counted on the longer side, without padding (5.1).',
   )
   slices: Width = key(
-    8, TRAINING, 'Parts that a batch is cut into; the paper had 8 GPUs (5.2).'
+    8, TRAINING, 'Number of slices of a batch. The paper had 8 GPUs (5.2).'
   )
   max_shapes: Few = key(
     24,
     TRAINING,
-    'Batch shapes to compile; fewer compile faster and pad more.',
+    'Largest number of batch shapes. Fewer compile faster and pad more.',
     before=12,
   )
   model: Model = Model()
@@ -258,7 +266,7 @@ class Config:
   train_steps: Count = key(100_000, TRAINING | CELL, 'Number of updates (5.2).')
   # Optimiser (5.3)
   warmup_steps: Count = key(
-    4000, TRAINING, 'Updates with a rising learning rate, in Equation 3 (5.3).'
+    4000, TRAINING, 'Updates in which the learning rate rises, in Equation 3 (5.3).'
   )
   rate_factor: Positive = key(
     1.0, TRAINING, 'Factor of the learning rate of Equation 3 (5.3).'
@@ -277,26 +285,28 @@ class Config:
   best_by: Literal['', 'perplexity', 'bleu'] = key(
     '',
     BOOKKEEPING,
-    'Keep the best checkpoint too, by dev perplexity or greedy dev BLEU.',
+    'Keep the best checkpoint, too, by dev perplexity or by greedy dev BLEU.',
   )
   bleu_every_checkpoints: Count = key(
     1, BOOKKEEPING, 'Checkpoints from one greedy dev BLEU to the next.'
   )
   bleu_sentences: Count = key(
-    500, BOOKKEEPING, 'Sentences of dev, from the first, that dev BLEU is computed on.'
+    500,
+    BOOKKEEPING,
+    'Number of sentences, from the first, that dev BLEU is computed on.',
   )
   patience: FewOrNone = key(
     0,
     BOOKKEEPING,
-    'Stop after this many dev scores in a row without a better one (of BLEU with '
-    'best_by=bleu, else of perplexity); 0: never stop.',
+    'Stop after this many dev scores in a row without a better one. The score is BLEU '
+    'with best_by=bleu, else perplexity. 0: never stop.',
   )
   init_from: InitFrom = InitFrom()
   # Search (6.1)
   beam: Few = key(4, SEARCH | VARIES, 'Beam size (6.1).')
   alpha: Exponent = key(0.6, SEARCH | VARIES, 'Length penalty (6.1).')
   extra_length: FewOrNone = key(
-    50, SEARCH, 'Longest output: tokens of the source plus this (6.1).'
+    50, SEARCH, 'Number of tokens that an output may have more than its source (6.1).'
   )
   constrained: bool = key(
     False, SEARCH, "Restrict a parser's search to well-formed trees."
@@ -304,14 +314,14 @@ class Config:
   decode_tokens: TokensOrNone = key(
     0,
     BOOKKEEPING,
-    'Tokens a batch in search and dev perplexity, with padding. 0: 4,096 on CPUs; for '
-    'each accelerator 4,096 per 4 GiB of its memory, at most 32,768.',
+    'Tokens per batch in search and dev perplexity, with padding. 0: 4,096 on CPUs, '
+    'and for each accelerator 4,096 per 4 GiB of its memory, at most 32,768.',
   )
   decode_dtype: DType = key(
     'auto',
     SEARCH | VARIES,
     "Dtype of search's products and, on accelerators, activations. auto: bfloat16 on "
-    'accelerators, Intel CPUs with AMX and AMD CPUs with avx512_bf16; else float32.',
+    'accelerators, Intel CPUs with AMX and AMD CPUs with avx512_bf16, else float32.',
   )
   # Running
   seed: FromZero = key(
@@ -320,12 +330,13 @@ class Config:
   dtype: DType = key(
     'auto',
     TRAINING,
-    "Dtype of training's products and activations. auto: bfloat16 on accelerators.",
+    "Dtype of training's products and activations. auto: bfloat16 on accelerators, "
+    'else float32.',
   )
   kernels: Literal['auto', 'plain'] = key(
     'auto',
     BOOKKEEPING,
-    'Kernels in training. auto: Pallas kernels on NVIDIA GPUs; plain: none.',
+    'Kernels in training. auto: Pallas kernels on NVIDIA GPUs. plain: none.',
   )
   log_every_steps: Count = key(
     100, BOOKKEEPING, 'Updates from one line of the log to the next.'
