@@ -69,12 +69,6 @@ def test_each_change_of_a_corpus_has_another_name():
   assert name(first, config='big.py:en-de').startswith('wmt14.en-de.')
 
 
-def test_the_name_of_a_test_set():
-  assert corpus.set_name('newstest/en-de/newstest2014') == 'newstest2014'
-  assert corpus.set_name('sacrebleu:wmt14/full') == 'newstest2014'
-  assert corpus.set_name('sacrebleu:wmt14') == 'sacrebleu:wmt14'
-
-
 @pytest.fixture(scope='module')
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   raw = toy.corpus.write_raw(tmp_path_factory.mktemp('Übung') / 'raw')
