@@ -33,11 +33,11 @@ REFUSED = [
   (f'describe {MULTI30K} --config.seed=one', 'flag --config.seed=one: invalid literal'),
   (
     'train --workdir=x --config=configs/table3.py:B1 --config.row=B9',
-    'row by hand: is',
+    'so this is not row B9',
   ),
   (
     'train --workdir=x --config=configs/base.py --config.model.h=4',
-    'h by hand: is this',
+    'model.h: not as in the config file',
   ),
   ('describe --config=configs/quikstart.py', 'did you mean configs/quickstart.py?'),
   ('describe --config=configs/my.py', '--config=configs/my.py:SOURCE-TARGET,DIR'),

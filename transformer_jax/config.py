@@ -445,7 +445,7 @@ def check(config: Mapping[str, Any], flag: str = '--config.') -> None:
   pieces = 'target_vocab_size' if model['target_vocab_size'] else 'vocab_size'
   if config['beam'] > model[pieces]:
     raise UserError(
-      f'beam={config["beam"]}: no more than {pieces}={model[pieces]} ({flag}beam)'
+      f'beam={config["beam"]} is more than {pieces}={model[pieces]} ({flag}beam)'
     )
   if config['keep_checkpoints'] < config['average_last']:
     raise UserError(
@@ -455,7 +455,7 @@ def check(config: Mapping[str, Any], flag: str = '--config.') -> None:
   for name in ('P_drop', 'P_drop_attention'):
     if 0 < model[name] < LEAST_RATE:
       raise UserError(
-        f'model.{name}={model[name]}: drops nothing, since a rate is rounded to a '
+        f'model.{name}={model[name]} drops nothing, since a rate is rounded to a '
         f'65536th: give 0, or {LEAST_RATE:.1e} or more (--config.model.{name})'
       )
   longest, limit = config['data']['max_length'], model['max_positions']
@@ -477,8 +477,9 @@ def check_row(
   changed = sorted(differences(config.to_dict(), plain.to_dict()) & of_row)
   if config.row is not None and changed:
     raise UserError(
-      f'{", ".join(changed)} by hand: is this row {config.row} of Table 3? Give '
-      '--config=configs/table3.py:ROW for a row, or --config.row=None'
+      f'{", ".join(changed)}: not as in the config file, so this is not row '
+      f'{config.row} of Table 3. Give --config=configs/table3.py:ROW for a row, or '
+      '--config.row=None'
     )
 
 
