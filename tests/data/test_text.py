@@ -84,7 +84,7 @@ def test_lines_end_at_line_feeds_alone(content, lines, tmp_path: pathlib.Path):
   assert [*text.read_lines(written(tmp_path / 'x', content))] == lines
 
 
-def test_what_is_no_code():
+def test_refused_codes_of_languages():
   for code in ('DE', 'de-DE', 'deu', 'jpn_Jpan', 'german', 'q', 'jp'):
     with pytest.raises(UserError, match=f'^{code!r}'):
       text.check_code(code)

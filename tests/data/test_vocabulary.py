@@ -64,7 +64,7 @@ def test_too_large_says_what_fits(tmp_path: pathlib.Path):
   assert len(Vocabulary(path)) == fits
 
 
-def test_what_is_no_vocabulary(tmp_path: pathlib.Path):
+def test_refused_sizes_and_files(tmp_path: pathlib.Path):
   path = tmp_path / 'vocabulary.model'
   with pytest.raises(
     UserError, match=r'take \d+: give more pieces, or a lower --config'

@@ -138,7 +138,9 @@ def configure(folder: pathlib.Path, **sizes: int) -> None:
     (lambda run: configure(run, d_ff=8), r'inner\.bias is \(\d+,\), not \(8,\)'),
   ],
 )
-def test_what_is_not_its_model(spoil, message: str, exported: pathlib.Path):
+def test_parameters_that_do_not_fit_its_config(
+  spoil, message: str, exported: pathlib.Path
+):
   spoil(exported)
   with pytest.raises(UserError, match=message):
     _ = transformer_jax.load(exported).params

@@ -48,7 +48,7 @@ def test_a_config_that_refuses(tmp_path: pathlib.Path):
 
 
 @pytest.mark.parametrize('name', ['gs://bucket/run', 's3://x', 'file:///run', ''])
-def test_a_path_that_is_no_folder_of_this_machine(name: str, monkeypatch):
+def test_a_path_outside_this_machine(name: str, monkeypatch):
   table = Flags('')
   workdir = table.path('workdir', None, '')
   line = line_of(lambda: table.parse(['x', f'--workdir={name}']))
@@ -68,7 +68,7 @@ def test_a_bug_is_not_hidden():
       bug()
 
 
-def test_too_little_memory_is_no_bug():
+def test_too_little_memory_is_not_a_bug():
   """Neither for numpy nor for JAX."""
   for call in (lambda: np.zeros(2**55), lambda: jax.jit(lambda: jnp.zeros(2**45))()):
     line = line_of(call)

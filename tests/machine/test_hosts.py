@@ -77,12 +77,12 @@ def one_of_two(number: int, address: str, folder: pathlib.Path) -> tuple:
   measured, twin = course(Steps(None)), course(Steps(None, kind=ShardMapDevices))
   jax.tree.map(np.testing.assert_array_equal, measured, twin)
   ours = Trainer(tiny_config(**SMALL), read_split(folder, 'train'))
-  own = ours.devices.host_slices
-  assert own == slice(4 * number, 4 * number + 4)
-  own_batches = [ours.batch(step) for step in range(20)]
-  assert all(len(batch.source) == 4 for batch in own_batches)
+  of_host = ours.devices.host_slices
+  assert of_host == slice(4 * number, 4 * number + 4)
+  batches = [ours.batch(step) for step in range(20)]
+  assert all(len(batch.source) == 4 for batch in batches)
   first = int(hosts.from_first_host(np.int32(7 + number)))
-  return measured, [batch.pairs[own] for batch in own_batches], first
+  return measured, [batch.pairs[of_host] for batch in batches], first
 
 
 @pytest.mark.slow

@@ -118,8 +118,8 @@ def add_and_norm(p: PyTree, x: np.ndarray, sublayer: np.ndarray, other: Other):
 
 
 def embed(p: PyTree, ids: list[int], stack: str) -> np.ndarray:
-  own = 'source_embedding' in p and stack == 'source'
-  rows = p['source_embedding' if own else 'embedding']
+  has_table = 'source_embedding' in p and stack == 'source'
+  rows = p['source_embedding' if has_table else 'embedding']
   d = rows.shape[1]
   x = np.array([rows[i] * math.sqrt(d) for i in ids])
   if f'{stack}_positions' in p:
@@ -171,7 +171,7 @@ def assert_equals_reference(logits: jax.Array, params: PyTree, other: Callable) 
   'changes', [{}, {'target_vocab_size': 31}, {'positions': 'learned'}]
 )
 def test_equals_the_paper_written_out(changes: dict[str, Any]):
-  """And so do an own source table and row E."""
+  """Also with a source table of its own, and with row E's learned positions."""
   graph, shapes = graph_of(**changes)
   params = random_params(shapes)
   source, target = sentences()
@@ -326,8 +326,8 @@ def test_fresh_parameters():
   So embeddings have unit variance once they are scaled. No two matrices of layers or
   seeds are alike.
   """
-  own = {'positions': 'learned', 'max_positions': 300, 'target_vocab_size': 400}
-  params, D = fresh(1, **own), 64
+  sizes = {'positions': 'learned', 'max_positions': 300, 'target_vocab_size': 400}
+  params, D = fresh(1, **sizes), 64
   fans = {'query': (D, 32), 'key': (D, 32), 'value': (D, 96), 'output': (96, D)}
   fans |= {'inner/kernel': (D, 96), 'outer/kernel': (96, D)}
   tables = []
@@ -343,9 +343,9 @@ def test_fresh_parameters():
       np.testing.assert_allclose(x.std() * D**0.5, 1, rtol=0.02)
   assert sorted(len(x) for x in tables) == [300, 300, 400, 512]
   assert sum(x.ndim > 1 for x in params.values()) == 4 + (4 + 2) + (8 + 2)
-  other = fresh(2, **own)
+  other = fresh(2, **sizes)
   with jax.default_prng_impl('rbg'):
-    jax.tree.map(np.testing.assert_array_equal, fresh(2, **own), other)
+    jax.tree.map(np.testing.assert_array_equal, fresh(2, **sizes), other)
   matrices = [x for some in (params, other) for x in some.values() if x.ndim > 1]
   assert len({x.tobytes() for x in matrices}) == len(matrices)
 

@@ -72,7 +72,7 @@ def test_words_may_have_spaces_that_are_not_ascii():
     (['(S (A a))', '(S (NP (-NONE- *)))'], 'line 2: a tree without words'),
   ],
 )
-def test_what_is_no_tree_is_named_with_its_line(lines: list[str], error: str):
+def test_damaged_trees_are_named_with_their_lines(lines: list[str], error: str):
   with pytest.raises(UserError, match=f'^a.mrg, {error}'):
     raise parse(*lines)[-1]
 

@@ -37,7 +37,7 @@ BAD = {
 
 
 @pytest.mark.parametrize('reason', BAD)
-def test_what_is_no_text(reason: str):
+def test_faults_of_any_text(reason: str):
   """Neither the limits nor the other sentence matter."""
   for line in BAD[reason]:
     for other in ('eins', line):

@@ -282,9 +282,9 @@ def test_local_files_beside_parquet_and_tfds(raw: pathlib.Path, pairs, monkeypat
     path.unlink()
   from_tfds = lines(wmt14.read_splits(WMT14, folder, raw))
   assert from_tfds == expected | {'train': pairs[:2]}
-  own = base.get_config()
-  own.data.files.test = ('mine',)
-  assert lines(wmt14.read_splits(own, folder, raw))['test'] == [('c', 'd')]
+  other = base.get_config()
+  other.data.files.test = ('mine',)
+  assert lines(wmt14.read_splits(other, folder, raw))['test'] == [('c', 'd')]
 
 
 def test_parquet_files_of_one_upload(raw: pathlib.Path, pairs: list):

@@ -155,7 +155,7 @@ def test_where_it_differs():
   assert '; only where the source has padding' in lines[1]
 
 
-def test_what_is_only_on_padding_is_no_difference():
+def test_differences_on_padding_do_not_count():
   arrays = forward()
   arrays['encoder.1.norm_3'][1, -1] = 7
   arrays['decoder.0.attention.scores'][0, :, 0, 1:] = -1e9

@@ -160,8 +160,8 @@ def test_power_is_how_often_equal_rows_are_called_so():
   spread, margin = comparison.Noise(0.25, 10), 0.4
   for _ in range(2000):
     mean = rng.normal(0, 0.25 * (2 / 3) ** 0.5)
-    own = comparison.Noise(0.25 * (rng.chisquare(10) / 10) ** 0.5, 10)
-    half, narrow = (comparison.margin(own, 3, 3, level=x) for x in (0.95, 0.9))
+    measured = comparison.Noise(0.25 * (rng.chisquare(10) / 10) ** 0.5, 10)
+    half, narrow = (comparison.margin(measured, 3, 3, level=x) for x in (0.95, 0.9))
     one = comparison.Difference([], mean, half, narrow, margin, 0)
     agreed += one.verdict == 'agrees'
   assert comparison.power(spread, margin, 3, 3) == pytest.approx(agreed / 20, abs=4)

@@ -22,7 +22,7 @@ from transformer_jax.runs.records import patience_has_ended, read_records
     (['{"step": 2, "lo', '{"step": 3}'], 'truncated'),
   ],
 )
-def test_a_line_that_is_no_record(lines, message: str, tmp_path: pathlib.Path):
+def test_a_damaged_line(lines, message: str, tmp_path: pathlib.Path):
   path = tmp_path / 'metrics.jsonl'
   text = '\n'.join(['{"step": 1}', *lines, '{"step": 4}', ''])
   path.write_bytes(text.encode(errors='surrogateescape'))
@@ -61,7 +61,7 @@ def test_two_without_a_better_one(measured: list[float], ended: bool):
   assert not patience_has_ended(records, config | {'patience': 0}), 'it has no end'
 
 
-def test_a_former_last_step_is_no_checkpoint_of_a_longer_training():
+def test_a_longer_training_forgets_its_former_last_step():
   measured = {4: 5.0, 8: 3.0, 10: 3.1, 12: 3.2}
   records = [{'step': step, 'dev_perplexity': x} for step, x in measured.items()]
   config = {'patience': 2, 'checkpoint_every_steps': 4, 'best_by': ''}

@@ -18,10 +18,14 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.run import Run
 
 
-def prepared(folder: pathlib.Path, name: str, own: int = 0) -> pathlib.Path:
+def prepared(
+  folder: pathlib.Path, name: str, target_vocab_size: int = 0
+) -> pathlib.Path:
   """Prepares a corpus; any but 'toy' has the German words on both sides."""
   raw = write_raw(folder / 'raw', english=WORDS if name == 'toy' else GERMAN)
-  prepare(raw, tiny(**{'data.name': name, 'model.target_vocab_size': own}))
+  prepare(
+    raw, tiny(**{'data.name': name, 'model.target_vocab_size': target_vocab_size})
+  )
   return folder / 'data' / name
 
 
@@ -134,7 +138,7 @@ def test_a_corpus_to_score_a_run_on(started: Run, corpus, tmp_path: pathlib.Path
 
 def test_a_vocabulary_of_the_targets_own(config, tmp_path: pathlib.Path):
   """It is copied into the run, which refuses another."""
-  folder = prepared(tmp_path, 'toy', own=40)
+  folder = prepared(tmp_path, 'toy', target_vocab_size=40)
   config.model.target_vocab_size = 40
   run = Run.open(tmp_path / 'run', config, Corpus.open(folder))
   assert [*map(len, run.vocabularies())] == [60, 40]

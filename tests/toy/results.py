@@ -104,8 +104,10 @@ def changed(result: Result, config: dict | None = None, **fields: object) -> Res
   A field that is the name of a metric is its score.
   """
   names = [one.name for one in text_metrics() if one.name in fields]
-  own = {name: fields.pop(name) for name in names}
-  fields = {'scores': {k: v for k, v in (result.scores | own).items() if v}} | fields
+  of_metrics = {name: fields.pop(name) for name in names}
+  fields = {
+    'scores': {k: v for k, v in (result.scores | of_metrics).items() if v}
+  } | fields
   settings = copy.deepcopy(result.config)
   for key, value in (config or {}).items():
     *outer, last = key.split('.')

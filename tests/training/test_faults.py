@@ -59,7 +59,7 @@ def ended(output: str, function: str) -> int:
 
 
 def test_while_preparing(toy: Toy):
-  """The unfinished folder is no corpus; the same command runs to the end."""
+  """The unfinished folder is not a corpus; the same command runs to the end."""
   new = Toy(toy.folder, data_dir='new').in_another('preparing')
   output = interrupted(new.train(hold={LEARN: 1}), LEARN)
   assert not ended(output, LEARN)

@@ -37,8 +37,8 @@ def parent(texts: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 
 def config_of(texts: pathlib.Path, **changes: object) -> ml_collections.ConfigDict:
   text = {'data.name': 'new', 'data.raw_dir': str(texts / 'other')}
-  own = untrained.SIZES | text | {'model.vocab_size': 50, 'tokens_per_batch': 64}
-  return tiny(**own | changes)
+  settings = untrained.SIZES | text | {'model.vocab_size': 50, 'tokens_per_batch': 64}
+  return tiny(**settings | changes)
 
 
 def test_starts_with_its_parameters(texts, parent: pathlib.Path, tmp_path):
