@@ -79,15 +79,15 @@ def main(argv: list[str]) -> None:
     kernels=KERNELS.value,
     tries=TRY.value,
   )
-  stored = None
+  earlier = None
   if AGAINST.value is not None:
-    stored = run.read_stored(AGAINST.value, WHAT.value, CONFIG.value)
+    earlier = run.read_stored(AGAINST.value, WHAT.value, CONFIG.value)
   if OUTPUT.value is not None:  # so that what is measured is not lost
     OUTPUT.value.parent.mkdir(parents=True, exist_ok=True)
   result = run.measure(WHAT.value, CONFIG.value, options, [flag.value for flag in DATA])
   for line in run.lines(result):
     print(line)
-  for line in run.comparison(result, stored) if stored else ():
+  for line in run.comparison(result, earlier) if earlier else ():
     print(line)
   text = files.as_json(result, indent=1)
   if OUTPUT.value is None:

@@ -87,37 +87,37 @@ def main(argv: list[str]) -> None:
     corpus = Corpus.open(folder)
     corpus.check_settings(CONFIG.value)
     batches = train_batches(CONFIG.value, corpus.split('train'))
-  described = describe(CONFIG.value, batches)
+  description = describe(CONFIG.value, batches)
   if TIME.value:
-    described['time'] = time_here(CONFIG.value, batches)
+    description['time'] = time_here(CONFIG.value, batches)
   for target in targets:
     print(f'compiling for {target.name}, which takes minutes', file=sys.stderr)
     result = compile.compile_in_subprocess(CONFIG.value, target, LENGTH.value)
-    described.setdefault('topologies', []).append(result)
+    description.setdefault('topologies', []).append(result)
   if JSON.value:
-    print(files.as_json(described))
+    print(files.as_json(description))
   else:
-    show(described)
+    show(description)
 
 
-def show(described: dict[str, Any]) -> None:
+def show(description: dict[str, Any]) -> None:
   """Prints what main() has put together."""
   print(*configs.describe(CONFIG.value.to_dict()), sep='\n')
-  print(f'\n{described["parameters"]:,} parameters')
+  print(f'\n{description["parameters"]:,} parameters')
   if target := CONFIG.value.model.target_vocab_size:
     print(f'source embedding not tied: the target vocabulary has {target:,} pieces')
-  gigaflops = described['flops_per_target_token'] / 1e9
+  gigaflops = description['flops_per_target_token'] / 1e9
   print(f'{gigaflops:.3f} GFLOP per target token ({flops.SENTENCE} tokens a side)')
-  shapes = described['batch_shapes']
+  shapes = description['batch_shapes']
   if shapes is None:
     print('batch shapes: not known before the corpus is prepared')
   else:
     print('batch shapes [slices, rows, source tokens, target tokens]:', *shapes)
-  if 'time' in described:
-    timed, steps = described['time'], f'{CONFIG.value.train_steps:,} updates'
-    print(f'\n{timed["device"]}, a batch of {timed["shape"]}:')
-    print(f'  an update {timed["seconds"]:.3g} s; {steps} {timed["hours"]:.3g} hours')
-  for result in described.get('topologies', []):
+  if 'time' in description:
+    timing, steps = description['time'], f'{CONFIG.value.train_steps:,} updates'
+    print(f'\n{timing["device"]}, a batch of {timing["shape"]}:')
+    print(f'  an update {timing["seconds"]:.3g} s; {steps} {timing["hours"]:.3g} hours')
+  for result in description.get('topologies', []):
     print('', *compile.lines(result), sep='\n')
 
 

@@ -34,12 +34,12 @@ def main(argv: list[str]) -> None:
   corpus = run.run.open_corpus(DATA_DIR.value / run.config.data.name)
   split = corpus.split(SPLIT.value)
   pairs = survey.sample_pairs(split, SENTENCES.value, attention.longest)
-  surveyed = survey.survey(attention, pairs)
+  measures = survey.survey(attention, pairs)
   about = f'Means over {len(pairs)} sentences of {SPLIT.value}.'
-  print(survey.survey_table(surveyed, about))
+  print(survey.survey_table(measures, about))
   folder = OUTPUT.value or pathlib.Path('attention', WORKDIR.value.resolve().name)
   folder.mkdir(parents=True, exist_ok=True)
-  pictures.save(pictures.draw_survey(surveyed), folder / 'heads')
+  pictures.save(pictures.draw_survey(measures), folder / 'heads')
   if PRUNE.value:
     pruning = survey.prune(run, corpus.split('dev'))
     print(f'\n{survey.pruning_table(pruning)}')

@@ -37,9 +37,9 @@ def main(argv: list[str]) -> None:
   path.parent.mkdir(parents=True, exist_ok=True)  # before minutes of measuring
   platform.start(1)
   about = run.describe_machine()  # with the load of the minutes before
-  measured = {'task': 'table1'} | about | measuring.table(*sizes)
-  files.write_json(path, measured)
-  blocks = table.blocks(measured)
+  measurements = {'task': 'table1'} | about | measuring.table(*sizes)
+  files.write_json(path, measurements)
+  blocks = table.blocks(measurements)
   for block in blocks:
     if isinstance(block, page.Picture):
       block.write(path.with_suffix('.svg'))
