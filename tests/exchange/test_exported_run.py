@@ -58,6 +58,8 @@ def test_its_parameters_are_the_same(trained: pathlib.Path):
   ours = transformer_jax.load(trained, average=2, step=20)
   theirs = transformer_jax.load(trained.parent / 'float32')
   assert theirs.steps == ours.steps == STEPS
+  records = Run(trained.parent / 'float32').records()
+  assert records == [r for r in Run(trained).records() if r['step'] <= STEPS[-1]]
   page = (trained.parent / 'float32/README.md').read_text()
   assert 'the average of 2 checkpoints, steps 10 to 20.' in page
   jax.tree.map(np.testing.assert_array_equal, theirs.params, ours.params)
