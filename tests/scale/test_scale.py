@@ -10,7 +10,8 @@ from configs import base
 from scripts import describe, prepare_data
 from toy.corpus import write_raw
 from toy.runs import TINY
-from transformer_jax.data.batches import Shape, read_split, train_batches
+from transformer_jax.data.batches import Shape, train_batches
+from transformer_jax.data.corpus import read_split
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import flops
