@@ -6,11 +6,11 @@
   python -m scripts.benchmark --config=configs/base.py:en-de --what=decoding \\
     --rows=16,64 --rivals=huggingface,ctranslate2
 
-In training the command times the prepared corpus's batches, with reading them. With
---rows and --length it times batches of one shape without padding, which need no corpus.
-In decoding it times text to text with an untrained model and forced lengths, on the
-lines of --text or on random ids. It prints a table, and writes JSON to --output or to
-stdout. docs/speed.md says how everything is measured.
+In training the command times updates on the prepared corpus's batches, reading
+included. With --rows and --length it takes batches of one shape without padding, which
+need no corpus. In decoding it times text to text with an untrained model and forced
+lengths, on the lines of --text or on random ids. It prints a table, and writes JSON to
+--output or to stdout. docs/speed.md says how everything is measured.
 """
 
 from benchmarks import rivals, run

@@ -122,7 +122,7 @@ class Cleaning:
     9.0, CORPUS, 'Largest ratio of the numbers of words in a pair, as in Moses.'
   )
   drop_untranslated: bool = key(
-    True, CORPUS, 'Drop pairs of equal sentences that are not only names and numbers.'
+    True, CORPUS, 'Drop pairs of equal sentences, except of names and numbers.'
   )
   min_alphanumeric: Fraction = key(
     0.3, CORPUS, 'Smallest fraction of letters and digits in a sentence.'
@@ -151,7 +151,7 @@ class Data:
   raw_dir: str = key('', BOOKKEEPING, 'Folder of raw text, unless --raw_dir names one.')
   files: Files = Files()
   tags: bool = key(
-    True, CORPUS | MODEL | TREES, "Write each word's tag in a tree; False writes XX."
+    True, CORPUS | MODEL | TREES, 'Write words in a tree as their tags. False: as XX.'
   )
   numbers: bool = key(
     False, CORPUS | MODEL | TREES, "Write each word's number before its tag in a tree."
@@ -285,7 +285,7 @@ class Config:
   best_by: Literal['', 'perplexity', 'bleu'] = key(
     '',
     BOOKKEEPING,
-    'Keep the best checkpoint, too, by dev perplexity or by greedy dev BLEU.',
+    "Keep the best checkpoint, too, by dev perplexity or greedy dev BLEU. '': do not.",
   )
   bleu_every_checkpoints: Count = key(
     1, BOOKKEEPING, 'Checkpoints from one greedy dev BLEU to the next.'
