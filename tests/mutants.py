@@ -8,6 +8,9 @@ changes bodies of functions alone, no constants of modules.
 
 results/mutants.json gets the room's counts by file, and the mutants that survived; what
 MINUTES did not suffice for is `not checked`.
+
+mutmut counts what a fixture of a module calls as calls of the first test that uses it,
+and runs no other test against it. So plant a survivor by hand before you believe it.
 """
 
 import collections
