@@ -119,10 +119,10 @@ class Cleaning:
     5000, CORPUS, 'Largest number of characters in a sentence.'
   )
   max_ratio: Ratio = key(
-    9.0, CORPUS, 'Largest ratio of the numbers of words in a pair, as in Moses.'
+    9.0, CORPUS, 'Largest ratio of the word counts of a pair, as in Moses.'
   )
   drop_untranslated: bool = key(
-    True, CORPUS, 'Drop pairs of equal sentences, except of names and numbers.'
+    True, CORPUS, 'Drop pairs of equal sentences, unless they are names or numbers.'
   )
   min_alphanumeric: Fraction = key(
     0.3, CORPUS, 'Smallest fraction of letters and digits in a sentence.'
@@ -191,9 +191,7 @@ class Data:
   nfc: bool = key(
     False, CORPUS, "Normalise text to Unicode's form NFC, except references."
   )
-  lowercase: bool = key(
-    False, CORPUS, 'Write all text in small letters, references too.'
-  )
+  lowercase: bool = key(False, CORPUS, 'Lower-case all text, references too.')
   max_length: Length = key(
     256, CORPUS, 'Longest training sentence in tokens, with EOS.'
   )
@@ -243,7 +241,7 @@ class Config:
 
   task: Name = key('translation', MODEL, "Task: 'translation' or 'parsing' (6.3).")
   row: str | None = key(
-    'base', BOOKKEEPING | VARIES, 'Row of Table 3 that this config is, or None.'
+    'base', BOOKKEEPING | VARIES, 'Row of Table 3 that this config trains, or None.'
   )
   data: Data = Data()
   # Batches (5.1)
@@ -285,7 +283,7 @@ class Config:
   best_by: Literal['', 'perplexity', 'bleu'] = key(
     '',
     BOOKKEEPING,
-    "Keep the best checkpoint, too, by dev perplexity or greedy dev BLEU. '': do not.",
+    "Also keep the best checkpoint by dev perplexity or greedy dev BLEU. '': do not.",
   )
   bleu_every_checkpoints: Count = key(
     1, BOOKKEEPING, 'Checkpoints from one greedy dev BLEU to the next.'
@@ -293,7 +291,7 @@ class Config:
   bleu_sentences: Count = key(
     500,
     BOOKKEEPING,
-    'Number of sentences, from the first, that dev BLEU is computed on.',
+    'Number of dev sentences, from the first on, that greedy dev BLEU uses.',
   )
   patience: FewOrNone = key(
     0,
@@ -306,7 +304,7 @@ class Config:
   beam: Few = key(4, SEARCH | VARIES, 'Beam size (6.1).')
   alpha: Exponent = key(0.6, SEARCH | VARIES, 'Length penalty (6.1).')
   extra_length: FewOrNone = key(
-    50, SEARCH, 'Number of tokens that an output may have more than its source (6.1).'
+    50, SEARCH, 'Number of tokens by which an output may exceed its source (6.1).'
   )
   constrained: bool = key(
     False, SEARCH, "Restrict a parser's search to well-formed trees."
