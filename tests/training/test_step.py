@@ -94,7 +94,7 @@ def test_dropout_depends_on_slice_step_and_seed():
   def loss_at(number: int, step: int, seed: int) -> float:
     sides = np.zeros((2, tiny.SLICES, tiny.ROWS, tiny.LENGTH), np.int32)
     sides[:, number] = [side[0] for side in tiny.example()]
-    return float(steps(steps.initial(step), *sides, seed)[1].loss)
+    return float(steps(steps.initialize(step), *sides, seed)[1].loss)
 
   first = loss_at(0, 0, 1)
   assert loss_at(0, 0, 1) == first
