@@ -3,6 +3,7 @@
 import pathlib
 import types
 import unittest.mock
+from collections.abc import Callable
 from contextlib import nullcontext
 
 import jax
@@ -18,7 +19,12 @@ from toy.steps import (
   tiny_config,
 )
 from transformer_jax.data.batches import train_batches
-from transformer_jax.machine.devices import Devices, compile_if_it_fits, decode_tokens
+from transformer_jax.machine.devices import (
+  Devices,
+  compile_if_it_fits,
+  decode_tokens,
+  map_sentences,
+)
 from transformer_jax.machine.errors import UserError
 
 pytestmark = pytest.mark.devices
@@ -50,6 +56,40 @@ def test_each_accelerator_searches_as_much_as_its_memory_takes():
   assert decode_tokens(0, 16 * 2**30, 1) == 4 * 4096
   assert decode_tokens(0) == 4096  # in all, on a CPU's eight devices
   assert decode_tokens(100, 60 * 2**30, 8) == 100
+
+
+@pytest.mark.parametrize(('count', 'positions'), [(0, 64), (1, 64), (90, 64), (90, 1)])
+def test_each_sentence_is_in_one_batch(count: int, positions: int):
+  """Results name their sentences; two batches at most are in the devices' memory."""
+  rng, running, most = np.random.default_rng(count), 0, 0
+  draw = lambda: rng.integers(1, 9, rng.integers(0, 21)).tolist()  # 20 is the longest
+  texts = [[draw() for _ in range(count)] for _ in range(2)]
+
+  def start(params: None, *padded: np.ndarray) -> Callable[[], list[np.ndarray]]:
+    nonlocal running, most
+    running += 1
+    most = max(most, running)
+    (shape,) = {block.shape for block in padded}
+    assert shape[0] % 8 == 0 and shape[1] in (16, 20)
+
+    def wait() -> list[np.ndarray]:
+      nonlocal running
+      running -= 1
+      return [*padded]
+
+    return wait
+
+  found = {}
+  for numbers, blocks in map_sentences(
+    start, None, texts, positions=positions, longest=20
+  ):
+    for row, number in enumerate(numbers):
+      assert number not in found
+      found[number] = [block[row][block[row] > 0].tolist() for block in blocks]
+    assert not any(block[len(numbers) :].any() for block in blocks)
+  pairs = dict(enumerate(map(list, zip(*texts, strict=True))))
+  assert found == {number: pair for number, pair in pairs.items() if any(pair)}
+  assert most == min(count, 2) and not running
 
 
 def test_the_state_is_updated_in_place():

@@ -1,6 +1,6 @@
 """Chooses the pairs of a corpus: drops bad ones, takes samples, checks languages.
 
-Dev and test are not entries. All text must be in the languages of the config.
+Dev and test are not cleaned. All text must be in the languages of the config.
 """
 
 import functools
