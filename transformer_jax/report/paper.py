@@ -215,18 +215,7 @@ class Training(NamedTuple):
   averaged: int  # checkpoints, section 6.1
 
 
-GPUS, GPU = 8, 'P100'
 TRAINING = {'base': Training(12, 5), 'big': Training(3.5 * 24, 20)}
 VOCABULARY = {'en-de': 37_000, 'en-fr': 32_000}  # section 5.1
 BEAM, ALPHA = 4, 0.6  # section 6.1
 TEST_SETS = {'dev': 'newstest2013', 'test': 'newstest2014'}
-
-# Footnote 5 of section 6.1: single precision, sustained.
-SUSTAINED_TFLOPS = {'K80': 2.8, 'K40': 3.7, 'M40': 6.0, 'P100': 9.5}
-
-
-def training_flops(
-  seconds: float, gpus: int = GPUS, tflops: float = SUSTAINED_TFLOPS[GPU]
-) -> float:
-  """Returns Table 2's estimate (section 6.1): time x GPUs x sustained capacity."""
-  return seconds * gpus * tflops * 1e12
