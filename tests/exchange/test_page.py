@@ -59,9 +59,9 @@ def compare(
     return
   ends = [best.tokens if best.tokens[-1] == 1 else [*best.tokens, 1] for best in ours]
   weights = RunAttention(run).weights([*zip(sources, ends, strict=True)])
-  for of_pair, output in zip(weights, theirs, strict=True):
+  for number, of_pair in weights:
     for kind, expected in zip(KINDS, of_pair, strict=True):
-      np.testing.assert_allclose(output['weights'][kind], expected, atol=1e-3)
+      np.testing.assert_allclose(theirs[number]['weights'][kind], expected, atol=1e-3)
 
 
 @pytest.mark.filterwarnings('ignore::UserWarning')
