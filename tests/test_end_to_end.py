@@ -127,6 +127,7 @@ def check_pipe(command: Commands, raw: pathlib.Path) -> None:
   assert process.communicate(b'one\n')[1] == b'' and process.returncode == 141
 
 
+@pytest.mark.slow
 def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
   """Bit for bit: killed while saving step 6, 4 damaged since, so it goes on from 2."""
   raw = write_raw(tmp_path / 'raw', 60, 1, 1)

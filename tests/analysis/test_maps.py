@@ -63,6 +63,7 @@ def test_merging_sums_over_keys_and_averages_over_queries(attention: RunAttentio
       np.testing.assert_allclose(words.encoder[..., row, column], expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_without_a_translation_it_is_searched(attention: RunAttention):
   ((best,),) = attention.run.translator.translate(['one two'], 1)
   (maps,) = attention.maps(['one two'], [None], False)

@@ -248,6 +248,7 @@ def test_unequal_files_are_refused_before_the_search(split, lines, message, tmp_
     next(evaluate_files(loaded, *paths))
 
 
+@pytest.mark.slow
 def test_scores_of_files_equal_those_of_the_split(tmp_path: pathlib.Path):
   """Both name the dtype; a file's references are recognised, and nothing is written."""
   workdir = untrained.write(tmp_path, **{'model.N': 1})

@@ -179,6 +179,7 @@ def test_bfloat16_moves_scores_a_little():
   assert 1e-4 < np.median(off) and max(off) < 0.02  # nats a token
 
 
+@pytest.mark.slow
 def test_learned_positions_cut_and_count():
   """Neither source nor output goes beyond the table; both are counted."""
   one = translator('learned', decode_tokens=512)  # so a batch has rows of padding

@@ -64,6 +64,7 @@ def compare(
       np.testing.assert_allclose(theirs[number]['weights'][kind], expected, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings('ignore::UserWarning')
 def test_an_untrained_model(workdir: pathlib.Path, tmp_path: pathlib.Path):
   path = tmp_path / 'page.html'

@@ -92,6 +92,7 @@ def test_each_sentence_is_in_one_batch(count: int, positions: int):
   assert most == min(count, 2) and not running
 
 
+@pytest.mark.slow
 def test_the_state_is_updated_in_place():
   steps = steps_on(8)
   state, _ = steps(steps.initialize(), *example())  # the first may be the host's memory
@@ -99,6 +100,7 @@ def test_the_state_is_updated_in_place():
   assert all(array.is_deleted() for array in jax.tree.leaves(state))
 
 
+@pytest.mark.slow
 def test_shard_map_can_replace_pmap():
   twin = steps_on(8, kind=ShardMapDevices)
   jax.tree.map(np.testing.assert_array_equal, course(steps_on(8)), course(twin))

@@ -52,6 +52,7 @@ for name, value, used, _ in json.loads(sys.argv.pop()):
 """
 
 
+@pytest.mark.slow
 def test_what_jax_starts_with():
   """Several CPU devices without YNN may multiply wrongly (docs/speed.md)."""
   done = subprocess.run(
