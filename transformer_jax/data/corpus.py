@@ -266,8 +266,8 @@ class Sentences:
     counts = self.offsets[rows + 1] - starts  # of row -1, 0 or less
     tokens = np.zeros((len(rows), length), TOKENS)
     if len(self.tokens):
-      # Each row reads on into the next sentence, which is faster than selecting the
-      # tokens of its own. The others are replaced below.
+      # Each row reads on into the next sentence, which is faster than selecting its
+      # tokens. Those of the next sentence are replaced below.
       np.take(self.tokens, starts[:, None] + position, out=tokens, mode='clip')
     block = np.where(position < counts[:, None], tokens, PAD).astype(np.int32)
     real = np.flatnonzero(rows >= 0)

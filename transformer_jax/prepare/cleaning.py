@@ -67,9 +67,9 @@ def fault(pair: Pair, limits: Cleaning) -> str | None:
     return _REPLACED  # a character was lost in an earlier conversion
   if max(len(source), len(target)) > limits.max_characters:
     return f'over {limits.max_characters} characters'
-  words = _words(source), _words(target)
+  counts = _count_words(source), _count_words(target)
   # Without spaces between words, assume the number of words that fits best.
-  if any(a[0] > limits.max_ratio * b[1] for a, b in itertools.permutations(words)):
+  if any(a[0] > limits.max_ratio * b[1] for a, b in itertools.permutations(counts)):
     return f'length ratio over {limits.max_ratio:g}'
   if limits.drop_untranslated and source.strip() == target.strip():
     if _is_sentence(source):
@@ -82,7 +82,7 @@ def fault(pair: Pair, limits: Cleaning) -> str | None:
   return None
 
 
-def _words(line: str) -> tuple[int, int]:
+def _count_words(line: str) -> tuple[int, int]:
   """Returns the fewest and the most words that a line may have.
 
   Words end at spaces. In scripts without spaces each letter may be a word.
