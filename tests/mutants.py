@@ -2,90 +2,159 @@
 
   python tests/mutants.py ROOM MINUTES   # or: make mutants ROOM=decoding
 
-mutmut makes the mutants in a copy of the last commit. It imports the tests once and
-forks for each mutant; cosmic-ray starts pytest for each, which imports JAX. mutmut
-changes bodies of functions alone, no constants of modules.
+mutmut makes the mutants of each function, in a clone of the last commit. This file is
+also a plugin of pytest there: it imports the room's default tests once, and forks for
+each mutant, in random order for MINUTES. mutmut's own runs give a mutant only the tests
+that called its function, and miss those that use what a fixture has called before;
+cosmic-ray starts pytest, and so JAX, for each mutant.
 
-results/mutants.json gets the room's counts by file, and the mutants that survived; what
-MINUTES did not suffice for is `not checked`.
-
-mutmut counts what a fixture of a module calls as calls of the first test that uses it,
-and runs no other test against it. So plant a survivor by hand before you believe it.
+A change of a sentence (a string with a space) is no mutant. Constants of modules and
+functions with decorators have none. results/mutants.json gets the room's counts by file
+and the survivors as differences: some are equivalent to the original.
 """
 
+import ast
 import collections
+import difflib
 import json
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
 import tempfile
+import time
+
+import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / 'results' / 'mutants.json'
-SETTINGS = """\
-[mutmut]
-source_paths=transformer_jax/
-only_mutate=
-    transformer_jax/{room}/*
-pytest_add_cli_args_test_selection=
-    tests/{room}
-pytest_add_cli_args=
-    -n0
-    -m
-    not slow and not torch and not devices
-process_isolation=forkserver
-also_copy=
-    benchmarks
-    configs
-    docs
-    pretrained
-    results
-    scripts
-"""
+SETTINGS = '[mutmut]\nsource_paths=transformer_jax/\n'  # mutmut reads setup.cfg
+TESTS = '-n0 -x -q -p mutants -m'.split()
+TESTS.append('not slow and not torch and not devices')
+KEY = 'MUTANT_UNDER_TEST'  # mutmut's functions read their variant from it
 
 
-def run(room: str, minutes: float, folder: pathlib.Path) -> None:
-  """Runs mutmut in a clone of the checkout, for so many minutes at most."""
-  subprocess.run(['git', 'clone', '-q', '--shared', ROOT, folder], check=True)
-  (folder / 'setup.cfg').write_text(SETTINGS.format(room=room))
-  command = [pathlib.Path(sys.executable).with_name('mutmut'), 'run']
-  env = os.environ | {'JAX_DISABLE_MOST_OPTIMIZATIONS': '1'}
-  process = subprocess.Popen(command, cwd=folder, env=env, start_new_session=True)
-  try:
-    process.wait(60 * minutes)
-  except subprocess.TimeoutExpired:
-    os.killpg(process.pid, signal.SIGTERM)
-    process.wait()
+def without_sentences(function: ast.FunctionDef) -> str:
+  for node in ast.walk(function):
+    match node:
+      case ast.Constant(value=str(text)) if ' ' in text:
+        node.value = ''
+  return ast.dump(ast.Module(function.body, []))
 
 
-def counts(folder: pathlib.Path) -> dict[str, dict]:
-  """Returns how many mutants of each file ended how, and the names of survivors."""
-  from mutmut.stats import status_by_exit_code  # only `make mutants` installs it
+def plant(path: pathlib.Path, module: str) -> dict[str, str]:
+  """Writes all mutants of a file into it; returns {name: its changed lines}."""
+  # `make mutants` installs it.
+  from mutmut.mutation.file_mutation import mutate_file_contents
 
-  files = {}
-  for path in sorted(folder.glob('mutants/transformer_jax/**/*.meta')):
-    if not (ended := json.loads(path.read_text())['exit_code_by_key']):
+  mutated = mutate_file_contents(str(path), path.read_text())
+  path.write_text(mutated.code)
+  functions = {
+    node.name: node
+    for node in ast.walk(ast.parse(mutated.code))
+    if isinstance(node, ast.FunctionDef)
+  }
+  lines = {name: ast.unparse(functions[name]).split('\n') for name in functions}
+  changes = {}
+  for name in mutated.mutant_names:
+    original = name.rpartition('__mutmut_')[0] + '__mutmut_orig'
+    if without_sentences(functions[name]) == without_sentences(functions[original]):
       continue
-    status = {name: status_by_exit_code[code] for name, code in ended.items()}
-    survived = [name for name, how in status.items() if how == 'survived']
-    name = str(path.relative_to(folder / 'mutants').with_suffix(''))
-    files[name] = {**collections.Counter(status.values()), 'survivors': survived}
-  return files
+    pair = lines[original][1:], lines[name][1:]
+    changed = [x for x in difflib.ndiff(*pair) if x[0] in '-+']
+    changes[f'{module}.{name}'] = ' '.join(' '.join(changed).split())
+  return changes
+
+
+def pytest_runtestloop(session: pytest.Session) -> bool:
+  """Runs the tests on the original, and then on mutants, each in a fork."""
+  wanted = json.loads(pathlib.Path('mutants.json').read_text())
+  began = time.monotonic()
+  if how := _wait({_fork(session, ''): ('', began + 3600)})['']:
+    raise SystemExit(f'the tests fail on the original: {how}')
+  whole = time.monotonic() - began
+  end = time.monotonic() + 60 * wanted['minutes']
+  names = wanted['names']
+  running: dict[int, tuple[str, float]] = {}
+  ended: dict[str, str] = {}
+  while running or (names and time.monotonic() < end):
+    if names and len(running) < len(os.sched_getaffinity(0)) and time.monotonic() < end:
+      name = names.pop()
+      running[_fork(session, name)] = name, time.monotonic() + 60 + 4 * whole
+    else:
+      ended |= _wait(running)
+  pathlib.Path('ended.json').write_text(json.dumps(ended))
+  return True
+
+
+def _fork(session: pytest.Session, name: str) -> int:
+  if pid := os.fork():
+    return pid
+  os.setsid()
+  os.environ[KEY] = name
+  module = name.rpartition('.x')[0].rpartition('.')[2]
+  of_it = lambda item: item.path.stem == f'test_{module}'
+  items = sorted(session.items, key=of_it, reverse=True)  # they notice it soonest
+  for item, following in zip(items, [*items[1:], None], strict=True):
+    item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+    if session.testsfailed:
+      if not name:
+        print(item.nodeid, flush=True)
+      os._exit(1)
+  os._exit(0)
+
+
+def _wait(running: dict[int, tuple[str, float]]) -> dict[str, str]:
+  """Waits until one of these processes ends or its time is over; removes it."""
+  while True:
+    for pid, (name, limit) in running.items():
+      if late := time.monotonic() > limit:
+        os.killpg(pid, signal.SIGKILL)
+      done, status = os.waitpid(pid, 0 if late else os.WNOHANG)
+      if done:
+        del running[pid]
+        return {name: 'timeout' if late else 'killed' if status else ''}
+    time.sleep(0.02)
 
 
 def main(room: str, minutes: str) -> None:
   with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name) / 'checkout'
-    run(room, float(minutes), folder)
+    subprocess.run(['git', 'clone', '-q', '--shared', ROOT, folder], check=True)
     head = ['git', '-C', str(folder), 'rev-parse', 'HEAD']
-    commit = subprocess.run(head, capture_output=True, text=True, check=True).stdout
-    rooms = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    rooms[room] = {'commit': commit.strip(), 'files': counts(folder)}
+    commit = subprocess.check_output(head, text=True).strip()
+    (folder / 'setup.cfg').write_text(SETTINGS)
+    os.chdir(folder)
+    changes: dict[str, str] = {}
+    files: dict[str, str] = {}
+    for path in sorted(pathlib.Path('transformer_jax', room).glob('*.py')):
+      planted = plant(path, '.'.join(path.with_suffix('').parts))
+      changes |= planted
+      files |= dict.fromkeys(planted, str(path))
+    names = sorted(changes)
+    random.Random(commit).shuffle(names)
+    wanted = {'minutes': float(minutes), 'names': names}
+    pathlib.Path('mutants.json').write_text(json.dumps(wanted))
+    env = os.environ | {'PYTHONPATH': f'{folder}:{folder}/tests'}
+    env['JAX_DISABLE_MOST_OPTIMIZATIONS'] = '1'
+    tests = [sys.executable, '-m', 'pytest', *TESTS, f'tests/{room}']
+    log = ROOT / 'runs' / 'mutants.log'
+    log.parent.mkdir(exist_ok=True)
+    with log.open('w') as out:
+      subprocess.run(tests, env=env, stdout=out, stderr=out)
+    ended = json.loads(pathlib.Path('ended.json').read_text())
+  counts: dict[str, collections.Counter[str]] = {}
+  for name, file in files.items():
+    how = (ended[name] or 'survived') if name in ended else 'not tried'
+    counts.setdefault(file, collections.Counter())[how] += 1
+  survivors = [f'{name}: {changes[name]}' for name in sorted(ended) if not ended[name]]
+  rooms = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+  rooms[room] = {'commit': commit, 'files': counts, 'survivors': survivors}
   RESULTS.write_text(json.dumps(dict(sorted(rooms.items())), indent=1) + '\n')
-  for file, count in rooms[room]['files'].items():
-    print(file, *(f'{n} {how}' for how, n in count.items() if how != 'survivors'))
+  for file, count in counts.items():
+    print(file, *(f'{n} {how}' for how, n in sorted(count.items())))
 
 
 if __name__ == '__main__':
