@@ -4,6 +4,7 @@ import functools
 import hashlib
 import itertools
 import pathlib
+import random
 import tempfile
 
 import numpy as np
@@ -11,15 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toy.config import tiny
 from toy.corpus import write_tokens
-from transformer_jax.data.batches import Batches, choose_lengths
-from transformer_jax.data.corpus import Sentences, token_writer
-from transformer_jax.data.vocabulary import EOS, PAD, UNK
+from transformer_jax.data.batches import Batches, choose_lengths, train_batches
+from transformer_jax.data.corpus import Sentences, Split, token_writer
+from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.machine.errors import UserError
-
-SENTENCES = st.lists(
-  st.lists(st.integers(UNK, 65535), max_size=12), min_size=1, max_size=40
-)
 
 
 def written(
@@ -27,23 +25,6 @@ def written(
 ) -> Sentences:
   write_tokens(folder / name, sentences)
   return Sentences(folder / name)
-
-
-@settings(max_examples=100)
-@given(SENTENCES, st.integers(0, 5), st.data())
-def test_pad(sentences: list[list[int]], more: int, data):
-  """Rows equal those of a loop over lists."""
-  with tempfile.TemporaryDirectory() as folder:
-    side = written(sentences, pathlib.Path(folder))
-  assert side.lengths.tolist() == [len(ids) + 1 for ids in sentences]
-  assert [side[row][:-1] for row in range(len(sentences))] == sentences
-  length = max(side.lengths) + more
-  rows = data.draw(st.lists(st.integers(-1, len(sentences) - 1), max_size=9), 'rows')
-  block = side.pad(np.array(rows, np.int64), length)
-  assert block.dtype == np.int32 and block.shape == (len(rows), length)
-  for row, row_ids in zip(rows, block.tolist(), strict=True):
-    words = [] if row < 0 else [*sentences[row], EOS]
-    assert row_ids == words + [PAD] * (length - len(words))
 
 
 TOKENS = np.array([4, 5, 6, 7, 8, 9], '<u2')
@@ -73,23 +54,6 @@ def sentences(lengths: list[int], seed: int = 0) -> list[list[int]]:
   return [rng.integers(4, 65536, n).tolist() for n in lengths]
 
 
-def batches_of(
-  pairs: list[tuple[int, int]],
-  tokens: int = 100,
-  slices: int = 2,
-  max_shapes: int = 3,
-  seed: int = 1,
-) -> tuple[Batches, list[list[list[int]]]]:
-  """Returns batches of random pairs with these lengths, and the ids of each."""
-  ids = [sentences([pair[i] for pair in pairs], i) for i in (0, 1)]
-  with tempfile.TemporaryDirectory() as folder:
-    sides = [written(ids[i], pathlib.Path(folder), f'x.{i}') for i in (0, 1)]
-  stream = Batches(
-    *sides, tokens=tokens, slices=slices, max_shapes=max_shapes, seed=seed
-  )
-  return stream, ids
-
-
 PAIRS = st.lists(
   st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=120
 )
@@ -102,47 +66,45 @@ SIZES = {
 
 
 @settings(max_examples=60)
-@given(pairs=PAIRS, **SIZES)
-def test_every_pair_once_an_epoch(pairs, tokens, slices, max_shapes, seed):
+@given(pairs=PAIRS, sizes=st.fixed_dictionaries(SIZES))
+def test_every_pair_once_an_epoch(pairs: list[tuple[int, int]], sizes: dict[str, int]):
   """Each row has the ids of its pair, EOS and PAD."""
-  stream, ids = batches_of(pairs, tokens, slices, max_shapes, seed)
-  assert len(stream.shapes) <= max_shapes
+  ids = [sentences([pair[i] for pair in pairs], i) for i in (0, 1)]
+  with tempfile.TemporaryDirectory() as folder:
+    sides = [written(ids[i], pathlib.Path(folder), f'x.{i}') for i in (0, 1)]
+  stream, slices = Batches(*sides, **sizes), sizes['slices']
+  assert len(stream.shapes) <= sizes['max_shapes']
   for epoch in (0, 3):
-    seen, positions, real, partial = [], 0, 0, 0
-    for step in range(stream.steps_per_epoch):
-      batch = stream.batch(epoch * stream.steps_per_epoch + step)
+    seen, real, positions, partial, needed = [], [0, 0], 0, 0, []
+    first = epoch * stream.steps_per_epoch
+    for step in range(first, first + stream.steps_per_epoch):
+      batch = stream.batch(step)
       shape = batch.shape
-      assert shape in stream.shapes
-      for array, expected, most in zip(batch[:2], ids, shape[1:], strict=True):
+      needed.append(shape)
+      for i, most in enumerate(shape[1:]):
+        array = batch[i]
         assert array.dtype == np.int32
         assert array.shape == (slices, shape.rows, most)
+        part = slice(slices // 2, None)
+        assert np.array_equal(stream.batch(step, part)[i], array[part])
         positions += array.size
-        real += (array != PAD).sum()
+        real[i] += (array != PAD).sum()
         for row, pair in zip(array.reshape(-1, most), batch.pairs.ravel(), strict=True):
-          words = [] if pair < 0 else [*expected[pair], EOS]
+          words = [] if pair < 0 else [*ids[i][pair], EOS]
           assert row.tolist() == words + [PAD] * (most - len(words))
+          assert pair < 0 or sides[i][pair] == words
       chosen = batch.pairs[batch.pairs >= 0]
       assert len(chosen)
+      assert batch.target_tokens == (batch.target != PAD).sum()
       partial += len(chosen) < batch.pairs.size
       seen += chosen.tolist()
     assert sorted(seen) == list(range(len(pairs)))
     assert partial <= 1  # all batches but one are full
-    assert stream.padding == pytest.approx(1 - real / positions)
-
-
-@settings(max_examples=25)
-@given(pairs=PAIRS, order=st.randoms(use_true_random=False), **SIZES)
-def test_batch_is_a_pure_function(pairs, order, tokens, slices, max_shapes, seed):
-  """The order of the calls, the object and NumPy's state do not matter."""
-  stream, _ = batches_of(pairs, tokens, slices, max_shapes, seed)
-  other, _ = batches_of(pairs, tokens, slices, max_shapes, seed)
-  steps = list(range(min(3 * stream.steps_per_epoch, 30)))
-  straight = [stream.batch(step) for step in steps]
-  order.shuffle(steps)
-  for step in steps:
-    np.random.seed(step)
-    np.random.random(3)
-    assert all(map(np.array_equal, other.batch(step), straight[step]))
+    assert stream.padding == pytest.approx(1 - sum(real) / positions)
+    assert stream.mean_tokens == tuple(n / stream.steps_per_epoch for n in real)
+    for n in (0, len(needed) // 2):
+      in_order = [*dict.fromkeys([*needed[n:], *stream.shapes])]
+      assert stream.shapes_from(first + n) == in_order
 
 
 # Of all arrays of two epochs and of the start of a later one: a run that goes on must
@@ -157,6 +119,7 @@ ORDERS = [
 
 @pytest.mark.parametrize(('sizes', 'expected'), ORDERS)
 def test_order_is_for_ever(sizes, expected: str, tmp_path: pathlib.Path):
+  """The order of the calls does not matter."""
   count, tokens, slices, max_shapes, seed = sizes
   n = np.arange(count)
   for k in (0, 1):
@@ -164,24 +127,17 @@ def test_order_is_for_ever(sizes, expected: str, tmp_path: pathlib.Path):
     ids = np.arange(lengths.sum()) * (13 + k) % 65532 + 4
     with token_writer(tmp_path / f'x.{k}') as append:
       append(ids, lengths)
-  stream = Batches(
-    *(Sentences(tmp_path / f'x.{k}') for k in (0, 1)),
-    tokens=tokens,
-    slices=slices,
-    max_shapes=max_shapes,
-    seed=seed,
-  )
+  train = Split(*(Sentences(tmp_path / f'x.{k}') for k in (0, 1)))
+  keys = {'tokens_per_batch': tokens, 'slices': slices, 'max_shapes': max_shapes}
+  stream = train_batches(tiny(**keys, seed=seed), train)
   epoch, digest = stream.steps_per_epoch, hashlib.sha256()
-  for step in (*range(2 * epoch), *range(5 * epoch, 5 * epoch + 3)):
-    for array in stream.batch(step):
+  steps = [*range(2 * epoch), *range(5 * epoch, 5 * epoch + 3)]
+  shuffled = random.Random(0).sample(steps, len(steps))
+  batches = {step: stream.batch(step) for step in shuffled}
+  for step in steps:
+    for array in batches[step]:
       digest.update(repr((array.shape, array.dtype.str)).encode() + array.tobytes())
   assert digest.hexdigest()[:16] == expected
-
-
-def test_each_side_is_padded_to_its_own_longest():
-  """Pairs of shorter classes fill up the last batch of a class."""
-  stream, _ = batches_of([(4, 39)] * 50 + [(7, 19)] * 50 + [(2, 9)] * 50)
-  assert [shape[1:] for shape in stream.shapes] == [(8, 40), (8, 20), (3, 10)]
 
 
 @functools.cache

@@ -1,15 +1,21 @@
 """Each limit at its edge; both directions of a pair have the same fault."""
 
 import itertools
+import pathlib
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import toy.corpus
 from transformer_jax.config import Cleaning
 from transformer_jax.machine.errors import UserError
 from transformer_jax.prepare.cleaning import (
   check_languages,
+  choose_pairs,
+  chosen_lines,
   fault,
   guess_language,
 )
@@ -146,3 +152,42 @@ def test_other_text_is_not_refused():
   check_languages([], ('en', 'de'), 'FILE')
   for sides in ((GERMAN, GERMAN), (ENGLISH, ENGLISH), (GERMAN, FRENCH)):
     check_languages(list(zip(*sides, strict=True)), ('en', 'de'), 'FILE')
+
+
+# Samples
+
+
+def sample(
+  folder: pathlib.Path, rows: Iterable[int], count: int, seed: int
+) -> list[int]:
+  """Returns which of `rows`, a pair of lines each, are in a sample."""
+  rows, texts = [*rows], [folder / name for name in 'ab']
+  for path in texts:
+    path.write_text(''.join(f'{path.name}{n}\n' for n in rows))
+  chosen = choose_pairs(texts, len(rows), count, seed)
+  a, b = ([*chosen_lines(path, chosen)] for path in texts)
+  assert [line[1:] for line in a] == [line[1:] for line in b]
+  return [int(line[1:]) for line in a]
+
+
+@settings(max_examples=100)
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=60), st.data())
+def test_a_sample_is_of_text_and_seed(tmp_path_factory, rows: list[int], data):
+  """The order of the text does not matter: tfds, which shuffles, gives the same."""
+  wanted = data.draw(st.integers(0, len(rows) + 5), 'wanted')
+  seed = data.draw(st.integers(-(2**32), 2**200), 'seed')
+  folder = tmp_path_factory.mktemp('x')
+  chosen, remaining = sample(folder, rows, wanted, seed), iter(rows)
+  assert len(chosen) == min(wanted, len(rows))
+  assert all(row in remaining for row in chosen), 'in their order'
+  shuffled = data.draw(st.permutations(rows), 'shuffled')
+  assert sorted(sample(folder, shuffled, wanted, seed)) == sorted(chosen)
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_equal_pairs_are_sampled_like_others(seed: int, tmp_path: pathlib.Path):
+  """Some are in the sample, in proportion."""
+  rows = [*range(500)] + [500] * 500
+  chosen = sample(tmp_path, rows, 100, seed)
+  assert len(chosen) == 100 and 30 < chosen.count(500) < 70
+  assert chosen != sample(tmp_path, rows, 100, seed + 1)

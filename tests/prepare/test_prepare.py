@@ -1,8 +1,10 @@
 """A corpus is prepared whole or not at all, and a config gets that of its own text."""
 
 import hashlib
+import itertools
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import unicodedata
@@ -11,22 +13,81 @@ import pytest
 import sentencepiece
 
 from toy.config import tiny
-from toy.corpus import decoded, number_lines, prepare, write, write_raw
+from toy.corpus import decoded, learn, number_lines, prepare, write, write_raw
 from transformer_jax.data.corpus import (
   NEWSTEST,
   SPLITS,
+  STREAMS,
   Corpus,
   Overlap,
   Sentences,
   corpus_settings,
   read_card,
 )
+from transformer_jax.data.vocabulary import UNK, Vocabularies, Vocabulary
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
 from transformer_jax.parsing.task import TREES
-from transformer_jax.prepare.prepare import ensure, write_corpus
+from transformer_jax.prepare import prepare as module
+from transformer_jax.prepare.prepare import encode_files, ensure, write_corpus
 from transformer_jax.prepare.sources import Source
 from transformer_jax.tasks import LINES
+
+# Vocabulary and tokens
+
+TEXT = ['one and two and three', 'two plus two', 'eins und zwei und drei']
+
+
+def test_a_size_that_is_refused_comes_with_one_that_fits(tmp_path: pathlib.Path):
+  path = tmp_path / 'vocabulary.model'
+  message = r'no vocabulary of 4000 pieces \(--config.model.vocab_size\)'
+  with pytest.raises(UserError, match=message) as caught:
+    learn(TEXT, path, 4000)
+  fits = int(re.search(r'<= (\d+)', str(caught.value)).group(1))
+  learn(TEXT, path, fits)
+  assert len(Vocabulary(path)) == fits
+  with pytest.raises(UserError, match=r'take \d+: give more pieces, or a lower --con'):
+    learn(TEXT, path, 5)
+
+
+@pytest.mark.parametrize(
+  ('coverage', 'kept'), [(1.0, True), (0.99999, True), (0.9999, False), (0.99, False)]
+)
+def test_character_coverage(coverage: float, kept: bool, tmp_path: pathlib.Path):
+  """The rarest of some 15,000 characters gets no piece."""
+  path = tmp_path / 'v.model'
+  learn([*['eins zwei drei ' * 20] * 50, 'ß'], path, 20, coverage)
+  words = Vocabulary(path)
+  assert (UNK in words.encode(['ß'])[0]) != kept
+  assert words.decode(words.encode(['drei'])) == ['drei']
+
+
+@pytest.mark.parametrize('block', [1, 7, 1000])
+def test_encoding_is_the_vocabulary_s_own(
+  block: int, tmp_path: pathlib.Path, monkeypatch
+):
+  """Pairs with too long a sentence are left out; blocks do not show."""
+  learn(TEXT, tmp_path / 'vocabulary.model', 40)
+  words = Vocabulary(tmp_path / 'vocabulary.model')
+  monkeypatch.setattr(module, '_BLOCK', block)
+  sides = number_lines(99, seed=5)
+  odd = '  one\u2028\r x ', 'ß\t'  # other spaces and characters
+  for side, more in zip(sides, odd, strict=True):
+    side.insert(40, more.encode())
+  write(tmp_path, 'text', *(b'\n'.join(side) + b'\n' for side in sides))
+  lines = [[line.decode() for line in side] for side in sides]
+  pairs = list(zip(*map(words.encode, lines), strict=True))
+  kept = [pair for pair in pairs if max(map(len, pair)) < 20]
+  assert 20 < len(kept) < 80
+  paths = [tmp_path / f'train.{stream}' for stream in STREAMS]
+  both, texts = Vocabularies(words, words), [tmp_path / 'text.en', tmp_path / 'text.de']
+  unknown = encode_files(both, texts, paths, 20, (str, str))
+  for path, ids, share in zip(paths, zip(*kept, strict=True), unknown, strict=True):
+    read = Sentences(path)
+    assert [read[row][:-1] for row in range(len(read))] == [*ids]
+    pieces = [i for i in itertools.chain(*ids) if i != words.space]
+    assert share == pieces.count(UNK) / len(pieces)
+
 
 # What is in it
 
