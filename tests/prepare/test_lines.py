@@ -65,58 +65,51 @@ def drawn(config: ConfigDict, raw: pathlib.Path) -> dict[str, list]:
 
 
 def test_sampled_pairs_leave_training(raw: pathlib.Path):
-  """So do other pairs of the same source; the order of the text does not matter."""
-  texts = ((raw / f'train.{code}').read_bytes() for code in ('en', 'de'))
+  """So do other pairs of the same source; the order of the text does not matter.
+
+  A model reads the same where accents are composed or not, and spaces are several.
+  """
+  texts = ((raw / f'train.{code}').read_text() for code in ('en', 'de'))
   one, other = (text.splitlines() for text in texts)
-  one += [*(b' ' + line for line in one), *(b'faulty %d' % n for n in range(50))]
-  other += [*(b'other ' + line for line in other), *[b''] * 50]
-  toy.corpus.write(raw, 'train', *(b'\n'.join(side) + b'\n' for side in (one, other)))
+  one = [f'{line} à' for line in one]
+  one += [*(unicodedata.normalize('NFD', f'  {line}') for line in one)]
+  one += [f'faulty {n}' for n in range(50)]
+  other += [*(f'other {line}' for line in other), *[''] * 50]
+  rows = list(zip(one, other, strict=True))
+
+  def write(rows: list[tuple[str, str]]) -> None:
+    sides = (
+      ''.join(f'{line}\n' for line in side).encode() for side in zip(*rows, strict=True)
+    )
+    toy.corpus.write(raw, 'train', *sides)
+
+  write(rows)
   splits = drawn(DRAWN, raw)
   sampled = splits['dev'] + splits['test']
-  held_out = {source.strip() for source, _ in sampled}
-  train = {source.strip() for source, _ in splits['train']}
-  assert len(held_out) == 12 and held_out.isdisjoint(train)
+  read = lambda pairs: {unicodedata.normalize('NFC', s).strip() for s, _ in pairs}
+  held_out = read(sampled)
+  assert len(held_out) == 12 and held_out.isdisjoint(read(splits['train']))
+  assert len(read(splits['train'])) == len(read(rows)) - 12
   assert all(target for _, target in sampled)
-  whole = lines(sources.from_files(tiny(), raw))['train']
-  assert {*splits['train'], *sampled} <= {*whole}
-  rows = random.Random(1).sample(whole, len(whole))
-  texts = ('\n'.join(side).encode() for side in zip(*rows, strict=True))
-  toy.corpus.write(raw, 'train', *texts)
+  assert {*splits['train'], *sampled} <= {*rows}
+  write(random.Random(1).sample(rows, len(rows)))
   again = drawn(DRAWN, raw)
   assert again['dev'] == splits['dev'] and again['test'] == splits['test']
-  other = drawn(tiny(**SAMPLES | {'data.seed': 2}), raw)
-  assert other['dev'] != splits['dev']
+  changed = drawn(tiny(**SAMPLES | {'data.seed': 2}), raw)
+  assert changed['dev'] != splits['dev']
 
 
-def test_sampled_pairs_in_two_forms_leave_training(raw: pathlib.Path):
-  """Accents are composed or not, spaces are several: a model reads the same."""
-  one = [f'{n} à  b é'.encode() for n in range(40)]
-  form = lambda line: unicodedata.normalize('NFD', line.decode()).encode()
-  one += [b' '.join(form(line).split()) for line in one]
-  toy.corpus.write(raw, 'train', *[b'\n'.join(one)] * 2)
-  splits = drawn(DRAWN, raw)
-  read = {
-    split: [unicodedata.normalize('NFC', ' '.join(pair[0].split())) for pair in pairs]
-    for split, pairs in splits.items()
-  }
-  held_out = {*read['dev'], *read['test']}
-  assert len(held_out) == 12 and held_out.isdisjoint(read['train'])
-
-
-@pytest.mark.parametrize(
-  ('encoding', 'message'),
-  [
+def test_text_of_another_encoding(raw: pathlib.Path):
+  """The message names the encoding, with and without a sample for dev."""
+  for encoding, message in (
     ('latin-1', 'train.en and train.de: .* pairs are not text .*in another encoding'),
     ('utf-16', 'are not text .*control character.*in another encoding'),
-  ],
-)
-def test_text_of_another_encoding(encoding: str, message: str, raw: pathlib.Path):
-  """The message names the encoding, with and without a sample for dev."""
-  texts = ((word * 9).encode(encoding) for word in ('eñe\n', 'fünf\n'))
-  toy.corpus.write(raw, 'train', *texts)
-  for config in (DRAWN, tiny()):
-    with pytest.raises(UserError, match=message):
-      toy.corpus.prepare(raw, config)
+  ):
+    texts = ((word * 9).encode(encoding) for word in ('eñe\n', 'fünf\n'))
+    toy.corpus.write(raw, 'train', *texts)
+    for config in (DRAWN, tiny()):
+      with pytest.raises(UserError, match=message):
+        toy.corpus.prepare(raw, config)
 
 
 @pytest.fixture
@@ -164,20 +157,18 @@ def test_sizes_of_own_text(tmp_path: pathlib.Path):
   assert config.data.files.dev == ('drawn:1000',)
 
 
-@pytest.mark.parametrize('name', sources.DEV_NAMES)
-def test_files_of_dev(name: str, folder: pathlib.Path):
-  (folder / f'{name}.cs').write_text('x\n')
-  config = my.get_config(f'cs-en,{folder}')
-  assert config.data.files.dev == (name,)
-  with pytest.raises(UserError, match=rf'{name}\.en: no such file'):
-    sources.from_files(config, folder)
-
-
-def test_files_of_dev_that_cannot_be_read(folder: pathlib.Path):
-  """Else dev would be drawn from train, in place of the user's own."""
-  (folder / 'dev.cs.zip').write_bytes(b'PK')
-  with pytest.raises(UserError, match=r'dev.cs.zip: its ending is none that is read'):
-    my.get_config(f'cs-en,{folder}')
+def test_files_of_dev(folder: pathlib.Path):
+  """If they cannot be read, dev is not drawn from train in place of the user's own."""
+  for name in reversed(sources.DEV_NAMES):  # the first of these that exists counts
+    (folder / f'{name}.cs').write_text('x\n')
+    config = my.get_config(f'cs-en,{folder}')
+    assert config.data.files.dev == (name,)
+    with pytest.raises(UserError, match=rf'{name}\.en: no such file'):
+      sources.from_files(config, folder)
+    (folder / f'{name}.cs').rename(folder / f'{name}.cs.zip')
+    with pytest.raises(UserError, match=r'cs.zip: its ending is none that is read'):
+      my.get_config(f'cs-en,{folder}')
+    (folder / f'{name}.cs.zip').rename(folder / f'{name}.en')
   (folder / 'dev.cs').symlink_to(folder / 'nowhere')
   with pytest.raises(UserError, match='dev.cs: neither a file nor a link to one'):
     my.get_config(f'cs-en,{folder}')
@@ -253,6 +244,18 @@ def test_readers_give_the_same_corpus(raw: pathlib.Path, pairs: list, monkeypatc
   assert texts['files'] == texts['Parquet']
   assert sorted(texts['tfds'].pop('train')) == sorted(texts['files'].pop('train'))
   assert texts['tfds'] == texts['files']
+  # Sets that are beside Parquet files, or where tfds gets no text, are not sacreBLEU's.
+  toy.corpus.write(folder, 'newstest2013', b'a\n', b'b\n')
+  toy.corpus.write(folder, 'mine', b'c\n', b'd\n')
+  config = base.get_config()
+  config.data.files.test = ('mine',)
+  own = {'dev': [('a', 'b')], 'test': [('c', 'd')]}
+  from_parquet = lines(wmt14.read_splits(config, folder, None))
+  assert from_parquet == own | {'train': clean(pairs)}
+  for path in folder.rglob('*.parquet'):
+    path.unlink()
+  from_tfds = lines(wmt14.read_splits(config, folder, raw))
+  assert from_tfds == own | {'train': clean(shuffled)}
 
 
 def test_where_files_choose_nothing(raw: pathlib.Path, pairs: list):
@@ -264,27 +267,6 @@ def test_where_files_choose_nothing(raw: pathlib.Path, pairs: list):
     for where in (None, folder):
       with pytest.raises(UserError, match=r'data\.files\.train and config.data.suffix'):
         wmt14.read_splits(other, where, None)
-
-
-def test_local_files_beside_parquet_and_tfds(raw: pathlib.Path, pairs, monkeypatch):
-  """A set that is missing there is sacreBLEU's."""
-  folder = prepared_parquet(raw, pairs)
-  toy.corpus.write(folder, 'newstest2013', b'a\n', b'b\n')
-  toy.corpus.write(folder, 'mine', b'c\n', b'd\n')
-  tfds = Source('tfds', (), lambda: iter(pairs[:2]))
-  monkeypatch.setattr(wmt14, 'tfds_source', lambda *_: tfds)
-  test = lines(sources.from_files(tiny(), raw))['test']
-  expected = {'dev': [('a', 'b')], 'test': test}
-  from_parquet = lines(wmt14.read_splits(WMT14, folder, None))
-  assert from_parquet == expected | {'train': from_parquet['train']}
-  assert len(from_parquet['train']) == 200
-  for path in folder.rglob('*.parquet'):
-    path.unlink()
-  from_tfds = lines(wmt14.read_splits(WMT14, folder, raw))
-  assert from_tfds == expected | {'train': pairs[:2]}
-  other = base.get_config()
-  other.data.files.test = ('mine',)
-  assert lines(wmt14.read_splits(other, folder, raw))['test'] == [('c', 'd')]
 
 
 def test_parquet_files_of_one_upload(raw: pathlib.Path, pairs: list):
