@@ -69,6 +69,20 @@ def test_each_change_of_a_corpus_has_another_name():
   assert name(first, config='big.py:en-de').startswith('wmt14.en-de.')
 
 
+def test_what_a_corpus_and_its_sets_are_called():
+  assert corpus.languages(tiny()) == ('en', 'de')
+  for stem, name, papers in (
+    ('sacrebleu:wmt14/full', 'newstest2014', 'newstest2014'),
+    ('sacrebleu:wmt14', 'sacrebleu:wmt14', 'newstest2014'),
+    ('sacrebleu:wmt13', 'newstest2013', 'newstest2013'),
+    ('texts/newstest2013.tok', 'newstest2013.tok', 'newstest2013'),
+    ('sacrebleu:wmt17', 'sacrebleu:wmt17', None),
+    ('a/b/dev', 'dev', None),
+  ):
+    assert (corpus.set_name(stem), corpus.paper_set(stem)) == (name, papers)
+  assert str(corpus.Overlap(3, None, 1200)) == '3 sources, 1,200 pairs'
+
+
 @pytest.fixture(scope='module')
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   raw = toy.corpus.write_raw(tmp_path_factory.mktemp('Übung') / 'raw')
@@ -91,6 +105,11 @@ def refused(folder: pathlib.Path) -> str:
 def test_the_identity_is_that_of_the_content(folder: pathlib.Path):
   """It is the sum of vocabulary, tokens and text, as sha256sum prints it."""
   corpus.Corpus.open(folder).verify()
+  (folder.parent / 'run').mkdir()
+  corpus.Corpus.open(folder).copy_description(folder.parent / 'run')
+  kept = {path.name: path.read_bytes() for path in (folder.parent / 'run').iterdir()}
+  assert kept.keys() == {corpus.CARD, 'vocabulary.model'}
+  assert all((folder / name).read_bytes() == kept[name] for name in kept)
   assert len(corpus.read_card(folder).sha256) == 1 + 3 * 2 * 2 + 2 * 2
   names = 'dev.* test.* train.* vocabulary.model'
   command = f'LC_ALL=C; sha256sum {names} | sha256sum'
@@ -126,19 +145,25 @@ def test_a_damaged_card(folder: pathlib.Path):
   assert 'card.json: no such file; run scripts' in refused(folder)
 
 
-@pytest.mark.parametrize(
-  ('key', 'value'), [('data.max_length', 9), ('model.target_vocab_size', 40)]
-)
-def test_other_settings(key: str, value: int, folder: pathlib.Path):
+def test_other_settings(folder: pathlib.Path):
+  """A key that a card lacks had the value that `before` says."""
   ours, same = corpus.Corpus.open(folder), {'data.name': 'b', 'data.raw_dir': 'else'}
   ours.check_settings(tiny(**same))
-  with pytest.raises(UserError, match=f'prepared with {key}=.*config says {value}:'):
-    ours.check_settings(tiny(**{key: value}))
+  for key, value in {'data.max_length': 9, 'model.target_vocab_size': 40}.items():
+    with pytest.raises(UserError, match=f'prepared with {key}=.*config says {value}:'):
+      ours.check_settings(tiny(**{key: value}))
+  del ours.card.corpus['data.nfc']
+  ours.check_settings(tiny())
+  with pytest.raises(UserError, match='prepared with data.nfc=False, .* says True:'):
+    ours.check_settings(tiny(**{'data.nfc': True}))
 
 
 def test_what_is_damaged_is_not_read(folder: pathlib.Path):
   """Training or scores would be of another text, or of other lines."""
   ours = corpus.Corpus.open(folder)
+  raw = [toy.corpus.number_lines(5, seed)[1] for seed in (1, 2)]
+  written = [[line.decode() for line in lines] for lines in raw]
+  assert [ours.text(split)[1] for split in ('dev', 'test')] == written
   readers = {
     'dev.source.txt': lambda: ours.text('dev'),
     'dev.target.txt': lambda: ours.text('dev'),
@@ -158,11 +183,16 @@ def test_what_is_damaged_is_not_read(folder: pathlib.Path):
     path.write_bytes(whole)
 
 
-def test_ids_beyond_the_vocabulary(folder: pathlib.Path):
-  path = folder / 'train.source.tokens'
+@pytest.mark.parametrize('stream', ['source', 'target'])
+def test_ids_beyond_the_vocabulary(stream: str, folder: pathlib.Path):
+  path = folder / f'train.{stream}.tokens'
   ids = np.fromfile(path, '<u2')
-  ids[3] = 60_000
-  ids.tofile(path)
-  corpus.write_card(folder, corpus.read_card(folder))
-  with pytest.raises(UserError, match='train.source.tokens: ids beyond the 60 pieces'):
-    corpus.Corpus.open(folder).split('train')
+  for number in (59, 60):
+    ids[3] = number
+    ids.tofile(path)
+    corpus.write_card(folder, corpus.read_card(folder))
+    ours = corpus.Corpus.open(folder)
+    if number == 59:
+      assert 59 in getattr(ours.split('train'), stream).tokens
+  with pytest.raises(UserError, match=f'{stream}.tokens: ids beyond the 60 pieces'):
+    ours.split('train')

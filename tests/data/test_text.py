@@ -11,6 +11,7 @@ import zipfile
 import pyarrow
 import pytest
 
+from toy.config import tiny
 from transformer_jax.data import text
 from transformer_jax.machine.errors import UserError
 
@@ -45,10 +46,13 @@ def test_packed_files(end: str, tmp_path: pathlib.Path):
     path = written(tmp_path / name, packed(end) + PACKERS[end](b'more\n'))
     assert text.read_bytes(path) == LINES + b'more\n'
   assert [*text.read_lines(path)] == LINES.decode().splitlines() + ['more']
+  assert text.read_bytes(written(tmp_path / f'none{end}', b'')) == b''
 
 
-def test_an_archive_is_refused(tmp_path: pathlib.Path):
+def test_what_is_no_text_is_refused(tmp_path: pathlib.Path):
   path = tmp_path / 'train.de'
+  with pytest.raises(FileNotFoundError, match='train.de'):
+    text.read_bytes(path)
   with zipfile.ZipFile(path, 'w') as archive:
     archive.writestr('train.de', LINES)
   with pytest.raises(UserError, match='train.de: a zip archive: unpack it'):
@@ -74,7 +78,7 @@ def test_damage_is_named(end: str, fault: str, tmp_path: pathlib.Path):
     (b'a', ['a']),
     (b'a\n\nb', ['a', '', 'b']),
     (b'a\r\nb\r', ['a', 'b']),
-    (b'\xef\xbb\xbfa\n', ['a']),
+    (b'\xef\xbb\xbfa\n\xef\xbb\xbfb\n', ['a', '\ufeffb']),
     ('a\u2028b\x85\x0cc\n'.encode(), ['a\u2028b\x85\x0cc']),
     (b'a\xff\nb\n', [None, 'b']),
     (b'a\rb\n', ['a\rb']),
@@ -84,9 +88,31 @@ def test_lines_end_at_line_feeds_alone(content, lines, tmp_path: pathlib.Path):
   assert [*text.read_lines(written(tmp_path / 'x', content))] == lines
 
 
-def test_refused_codes_of_languages():
-  for code in ('DE', 'de-DE', 'deu', 'jpn_Jpan', 'german', 'q', 'jp'):
-    with pytest.raises(UserError, match=f'^{code!r}'):
+@pytest.mark.parametrize(
+  ('changes', 'expected'),
+  [
+    ({}, 'A\u0308 B'),
+    ({'lowercase': True}, 'a\u0308 b'),
+    ({'nfc': True}, 'Ä B'),
+    ({'lowercase': True, 'nfc': True}, 'ä b'),
+  ],
+)
+def test_a_line_is_read_as_its_corpus_is(changes: dict[str, bool], expected: str):
+  data = tiny(**{f'data.{key}': x for key, x in changes.items()}).data
+  assert text.input_line('\u3000\x00A\u0308\x00B \x85', data) == expected
+  assert text.normalise(' A\u0308 B', data) == f' {expected}'
+
+
+def test_codes_of_languages():
+  for code, right in {
+    **{'deu': 'de', 'jpn_Jpan': 'ja', 'jp': 'ja', 'cn': 'zh'},
+    **dict.fromkeys(('DE', 'de-DE', 'german', 'q', 'de_'), 'de, hsb'),
+  }.items():
+    with pytest.raises(UserError, match=f'^{code!r}.* {right}'):
       text.check_code(code)
-  for good in ('de', 'hsb', 'pt_BR', 'zh_Hant'):
-    text.check_code(good)
+  for code, is_unspaced in {
+    **dict.fromkeys(('de', 'hsb', 'pt_BR', 'zh_Hant', 'ko'), False),
+    **dict.fromkeys(('zh', 'yue', 'th', 'my', 'km'), True),
+  }.items():
+    text.check_code(code)
+    assert text.is_unspaced(code) == is_unspaced

@@ -1,14 +1,17 @@
 """Text survives the vocabulary."""
 
+import hashlib
 import pathlib
+import shutil
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toy.corpus import learn
-from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
+from transformer_jax.data.vocabulary import BOS, EOS, FILES, PAD, UNK, Vocabulary, read
 from transformer_jax.machine.errors import UserError
+from transformer_jax.parsing.words import learn_tokens
 
 # Whatever is printable and likely, and some that naive code trips over: no-break and
 # ideographic spaces, combining and zero-width characters, an emoji, a replacement.
@@ -31,6 +34,8 @@ def test_special_ids(words: Vocabulary):
   (ids,) = words.encode(['one two'])
   padded = [[BOS, *ids, EOS, *ids, PAD], [*ids, PAD, PAD], []]
   assert words.decode(padded) == ['one two', 'one two', '']
+  assert words.sha256 == hashlib.sha256(words.path.read_bytes()).hexdigest()
+  assert words.pieces()[words.space] == '\u2581'
 
 
 @settings(max_examples=100)
@@ -43,6 +48,8 @@ def test_text_survives(words: Vocabulary, parts: list[str]):
   (ids,) = words.encode([text])
   assert words.decode([ids]) == [text]
   assert all(UNK < i < len(words) for i in ids)
+  flat, lengths = words.encode_flat([text, '', text])
+  assert (flat.tolist(), lengths.tolist()) == (ids * 2, [len(ids), 0, len(ids)])
 
 
 @settings(max_examples=60)
@@ -52,9 +59,26 @@ def test_bytes_spell_any_text(spelling: Vocabulary, text: str):
   assert spelling.decode([ids]) == [text] and UNK not in ids
 
 
-def test_bytes_count_as_unknown_text(spelling: Vocabulary):
+def test_bytes_and_unk_are_unknown_text(spelling: Vocabulary):
   space, *rare = spelling.encode(['ж'])[0]
-  assert spelling.is_unknown[rare].all() and not spelling.is_unknown[space]
+  assert space == spelling.space
+  expected = [i in {UNK, *rare} for i in (PAD, EOS, UNK, space, *rare)]
+  assert spelling.is_unknown[[PAD, EOS, UNK, space, *rare]].tolist() == expected
+
+
+def test_whole_tokens_have_an_id_each(tmp_path: pathlib.Path):
+  """Neighbours that are unknown are not one; only spaces of ASCII divide tokens."""
+  path = tmp_path / 'vocabulary.model'
+  learn_tokens(['(S a\u2028b )S', '(S c )S'], path, 9)
+  words = Vocabulary(path)
+  names, empty = {name: i for i, name in enumerate(words.pieces())}, []
+  a, c = (names[f'\u2581{token}'] for token in ('a\u2028b', 'c'))
+  assert words.encode(['x y  a\u2028b c', '']) == [[UNK, UNK, a, c], empty]
+  assert words.has_whole_tokens and words.space == -1
+  shutil.copy(path, tmp_path / 'vocabulary.target.model')
+  for known, differ in ({'vocabulary.model'}, False), (FILES, True):
+    both = read(tmp_path, known)
+    assert [both.source.path == path, both.target.path != path] == [True, differ]
 
 
 def test_refused_files(tmp_path: pathlib.Path):
