@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -74,14 +74,14 @@ def table_step(tokens, position, cache, logits):
 
 def table_search(
   beam: int,
-  *lengths: int,
   nbest: int | None = None,
+  length: int = LENGTH,
   alpha: float = 0.6,
   step: Callable = table_step,
 ) -> Callable[[Models], Hypotheses]:
   """Returns a search over models."""
   options = dict(beam=beam, nbest=nbest or beam, alpha=alpha)
-  search = Search(step, lengths or (LENGTH,), **options, bos=BOS, eos=EOS, pad=PAD)
+  search = Search(step, (length,), **options, bos=BOS, eos=EOS, pad=PAD)
 
   def run(models: Models) -> Hypotheses:
     logits, limits = map(jnp.asarray, models)
@@ -91,33 +91,24 @@ def table_search(
   return run
 
 
-def compiled(
-  beam: int, *lengths: int, nbest: int | None = None
+@functools.cache
+def program(
+  beam: int, nbest: int | None = None, length: int = LENGTH
 ) -> Callable[[Models, float], Hypotheses]:
-  """Returns a program that searches models with an alpha; each call traces anew."""
-  return jax.jit(
-    lambda models, alpha: table_search(beam, *lengths, nbest=nbest, alpha=alpha)(models)
-  )
-
-
-program = functools.cache(compiled)  # of the search as it is, without a mutant
-
-
-def search_all(run: Callable[[Models, float], Hypotheses], limits: Any) -> Hypotheses:
-  """Searches all models with these limits, a batch for each alpha."""
-  logits, _ = all_models()
-  limits = np.broadcast_to(limits, len(logits))
-  parts = [slice(i, i + PER_ALPHA) for i in range(0, len(limits), PER_ALPHA)]
-  batches = [
-    run(Models(logits[part], limits[part]), alpha)
-    for part, alpha in zip(parts, ALPHAS, strict=True)
-  ]
-  return jax.tree.map(lambda *x: np.concatenate(x), *jax.device_get(batches))
+  """Returns a program that searches models with an alpha."""
+  return jax.jit(lambda models, alpha: table_search(beam, nbest, length, alpha)(models))
 
 
 @functools.cache
 def searched(beam: int, nbest: int | None = None) -> Hypotheses:
-  return search_all(program(beam, nbest=nbest), all_models().limits)
+  """Searches all models, a batch for each alpha."""
+  logits, limits = all_models()
+  parts = [slice(i, i + PER_ALPHA) for i in range(0, len(limits), PER_ALPHA)]
+  batches = [
+    program(beam, nbest)(Models(logits[part], limits[part]), alpha)
+    for part, alpha in zip(parts, ALPHAS, strict=True)
+  ]
+  return jax.tree.map(lambda *x: np.concatenate(x), *jax.device_get(batches))
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

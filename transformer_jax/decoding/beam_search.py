@@ -170,9 +170,7 @@ class Search:
 
     Each live hypothesis grows by a token, unless its sentence is done.
     """
-    last = lax.dynamic_index_in_dim(
-      state.live, jnp.maximum(state.position - 1, 0), axis=2, keepdims=False
-    )
+    last = lax.dynamic_index_in_dim(state.live, state.position - 1, 2, keepdims=False)
     tokens = jnp.where(state.position == 0, self.bos, last)
     logits, cache = self.step(tokens, state.position, state.cache, state.memory)
     candidates = self.expand(state, *self.next_tokens(state, logits))
@@ -204,7 +202,7 @@ class Search:
     best, tokens, normalizer = ops.top_tokens(logits, count=count)
     if self.mask is not None:
       best, tokens, _ = ops.top_tokens(logits + self.mask(state), count=count)
-    never = ((tokens == self.pad) | (tokens == self.bos)) & (tokens != self.eos)
+    never = (tokens == self.pad) | (tokens == self.bos)
     return tokens, jnp.where(never, -jnp.inf, best) - normalizer[..., None]
 
   @property
