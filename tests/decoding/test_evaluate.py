@@ -1,6 +1,7 @@
 """Scoring a run, and comparing it with another one."""
 
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -10,19 +11,11 @@ import jax
 import numpy as np
 import pytest
 
-import toy.corpus
-import transformer_jax
-from configs import quickstart
-from toy import checkpoints, untrained
-from toy.config import tiny
+from toy import checkpoints, corpus, untrained
+from toy.corpus import number_lines
 from toy.results import RESULT
-from transformer_jax.data.corpus import (
-  Card,
-  Corpus,
-  SplitEntry,
-  VocabularyEntry,
-  write_card,
-)
+from transformer_jax.config import as_json
+from transformer_jax.data.corpus import Corpus
 from transformer_jax.decoding.evaluate import (
   DevBleu,
   Evaluation,
@@ -30,8 +23,7 @@ from transformer_jax.decoding.evaluate import (
   evaluate_run,
 )
 from transformer_jax.decoding.loaded_run import LoadedRun
-from transformer_jax.decoding.translate import Translator
-from transformer_jax.machine import platform
+from transformer_jax.machine import files, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import build
@@ -43,11 +35,12 @@ from transformer_jax.tasks import TRANSLATION
 from transformer_jax.training import checkpoint
 from transformer_jax.training.perplexity import Perplexity
 
-STEP = 30
-REFERENCES = [f'der Hund und die Haus-Katze „{n}“ lagen im Garten' for n in range(40)]
-WORSE = [line.replace('und', 'oder').replace('lagen', 'X') for line in REFERENCES]
-HEADER = '1 checkpoint up to step 10, beam 4, alpha 0.6, decoded in float32'
-BETTER = [line.replace('Hund', 'Kater') for line in REFERENCES]
+STEP = untrained.STEP
+pytestmark = pytest.mark.filterwarnings('ignore:cut at the length')
+# Of dev, and two systems' outputs.
+REFERENCES = [line.decode() for line in number_lines(12, seed=1, order=-1)[1]]
+BETTER = [line.replace('drei', 'eins') for line in REFERENCES]
+WORSE = [line.replace('eins', 'X').replace('zwei', 'Y') for line in REFERENCES]
 
 
 @pytest.fixture(autouse=True)
@@ -56,30 +49,28 @@ def few_samples(monkeypatch) -> None:
   monkeypatch.setattr(significance, 'EXCHANGES', 50)
 
 
-def make_run(folder: pathlib.Path, name: str, hypotheses: list[str]) -> Run:
-  """Writes as much of a run that was scored on dev as a comparison reads."""
-  config = quickstart.get_config()
-  corpus = folder / 'data' / config.data.name
-  if not corpus.exists():
-    corpus.mkdir(parents=True)
-    for side in ('source', 'target'):
-      text = ''.join(line + '\n' for line in REFERENCES)
-      (corpus / f'dev.{side}.txt').write_text(text)
-    write_card(corpus, Card(VocabularyEntry('0'), {'dev': SplitEntry()}))
-  run = Run(folder / name)
-  checkpoint = run.checkpoints / str(STEP)
-  checkpoint.mkdir(parents=True)
-  (checkpoint / 'manifest.json').write_text('{}')
-  (run.workdir / 'config.json').write_text(config.to_json_best_effort())
-  (run.workdir / 'card.json').write_bytes((corpus / 'card.json').read_bytes())
-  dtype = platform.decoding_dtype(config.decode_dtype).name
-  search = {'split': 'dev', 'step': STEP, 'averaged': [STEP], 'decode_dtype': dtype}
-  result = dataclasses.replace(RESULT, **search)
-  result.write(run.workdir / 'result.json')
-  result.translations(run).parent.mkdir()
-  result.write(result.translations(run).with_suffix('.json'))
-  result.translations(run).write_text(''.join(line + '\n' for line in hypotheses))
-  return run
+def write_lines(path: pathlib.Path, lines: list[str]) -> None:
+  path.write_text(''.join(line + '\n' for line in lines))
+
+
+@pytest.fixture
+def runs(workdir: pathlib.Path, tmp_path: pathlib.Path) -> tuple[Run, Run]:
+  """Returns two copies of a run, with the results of BETTER and WORSE on dev."""
+  shutil.copytree(workdir.parent / 'data', tmp_path / 'data')
+  pair = Run(tmp_path / 'a'), Run(tmp_path / 'b')
+  for run, lines in zip(pair, (BETTER, WORSE), strict=True):
+    shutil.copytree(workdir, run.workdir)
+    search = {'split': 'dev', 'step': STEP, 'averaged': [STEP]}
+    result = dataclasses.replace(RESULT, config=as_json(run.config()), **search)
+    result.write(run.workdir / 'result.json')
+    result.translations(run).parent.mkdir()
+    result.write(result.translations(run).with_suffix('.json'))
+    write_lines(result.translations(run), lines)
+  return pair
+
+
+def translations(run: Run, average: int = 1, beam: int = 4, step: int = STEP):
+  return run.translations('dev', step, average, beam, 0.6)
 
 
 def compared(run: Run, other: Run, **which: int) -> list[str]:
@@ -95,85 +86,81 @@ def comparison(ours: list[str], theirs: list[str]) -> list[str]:
   return [*TRANSLATION.scorer.comparison_lines(outputs, theirs)]
 
 
-def test_one_run_against_another(tmp_path: pathlib.Path):
+def test_one_run_against_another(runs: tuple[Run, Run]):
   """Translates nothing again; also compares the configs."""
-  ours, theirs = make_run(tmp_path, 'a', BETTER), make_run(tmp_path, 'b', WORSE)
-  expected = comparison(BETTER, WORSE)
-  file = str(ours.translations('dev', STEP, 1, 4, 0.6))
-  assert compared(ours, theirs) == [*expected, file]
-  path = theirs.translations('dev', STEP, 1, 4, 0.6).with_suffix('.json')
+  expected, file = comparison(BETTER, WORSE), str(translations(runs[0]))
+  assert compared(*runs) == [*expected, file]
+  path = translations(runs[1]).with_suffix('.json')
   result = Result.read(path)
-  (other,) = {'float32', 'bfloat16'} - {result.decode_dtype}
-  changes = {'config': result.config | {'seed': 7}, 'decode_dtype': other}
+  changes = {'config': result.config | {'seed': 7}, 'decode_dtype': 'bfloat16'}
   dataclasses.replace(result, **changes).write(path)
-  differing = [f'config.decode_dtype: {result.decode_dtype} against {other}']
+  differing = ['config.decode_dtype: float32 against bfloat16']
   differing.append('config.seed: 1 against 7')
-  assert compared(ours, theirs) == [*differing, *expected, file]
+  assert compared(*runs) == [*differing, *expected, file]
 
 
-def test_what_cannot_be_compared_is_refused_before_the_search(tmp_path: pathlib.Path):
-  """The run has yet to be evaluated; its checkpoint could not even be read."""
-  ours, theirs = make_run(tmp_path, 'a', BETTER), make_run(tmp_path, 'b', WORSE)
-  shutil.rmtree(ours.workdir / 'translations')
-  shutil.rmtree(theirs.workdir / 'translations')
-  with pytest.raises(UserError, match='no result to compare with'):
-    compared(ours, theirs)
-
-
-def test_the_result_of_the_same_search_is_taken(tmp_path: pathlib.Path):
+def test_the_result_of_the_same_search_is_taken(runs: tuple[Run, Run], capsys):
   """Without one, that of the last step is, and what differs is listed.
 
   The times of files, which a copy changes, do not matter.
   """
-  ours, theirs = make_run(tmp_path, 'a', BETTER), make_run(tmp_path, 'b', WORSE)
-  same = theirs.translations('dev', STEP, 1, 4, 0.6)
-  result = Result.read(same.with_suffix('.json'))
-  os.utime(same.with_suffix('.json'), (0, 0))
+  ours, theirs = runs
+  same = translations(theirs).with_suffix('.json')
+  result = Result.read(same)
+  os.utime(same, (0, 0))
   others = [(2, 4, {'averaged': [9, STEP]}), (1, 2, {'beam': 2})]
   others.append((1, 1, {'beam': 1, 'step': 9}))
   for time, (average, beam, changes) in enumerate(others):
-    path = theirs.translations('dev', changes.get('step', STEP), average, beam, 0.6)
-    path.write_text(''.join(line + '\n' for line in BETTER))
+    path = translations(theirs, average, beam, changes.get('step', STEP))
+    write_lines(path, BETTER)
     dataclasses.replace(result, **changes).write(path.with_suffix('.json'))
     os.utime(path.with_suffix('.json'), (time, time))
-  file = str(ours.translations('dev', STEP, 1, 4, 0.6))
+  file = str(translations(ours))
   assert compared(ours, theirs) == [*comparison(BETTER, WORSE), file]
-  same.with_suffix('.json').unlink()
+  assert f'against {translations(theirs)}\n' in capsys.readouterr().err
+  same.unlink()
   lines = ['config.average_last: 1 against 2', *comparison(BETTER, BETTER), file]
+  assert compared(ours, theirs) == lines
+  for path in translations(theirs).parent.glob('*.beam-[42].*.json'):
+    path.unlink()
+  lines = [f'step: {STEP} against 9', 'config.beam: 4 against 1', *lines[1:]]
   assert compared(ours, theirs) == lines
 
 
-def test_a_result_that_is_damaged_or_of_other_settings_is_made_again(tmp_path):
-  run = make_run(tmp_path, 'a', BETTER)
-  load = lambda: LoadedRun(run, TRANSLATION, average=1)
-  config, evaluation = run.config(), Evaluation(load(), tmp_path / 'data', 'dev')
-  result = dataclasses.replace(RESULT, config=json.loads(config.to_json_best_effort()))
-  path = evaluation.translations.with_suffix('.json')
-  dtype = platform.decoding_dtype(config.decode_dtype).name
-  dataclasses.replace(result, decode_dtype=dtype).write(path)
-  assert evaluation.is_current()
-  for name, value in (('extra_length', 0), ('constrained', True), ('seed', 9)):
-    changed = config.to_dict() | {name: value}
-    (run.workdir / 'config.json').write_text(json.dumps(changed))
-    assert evaluation.is_current() == (name == 'seed')
-  (other,) = {'float32', 'bfloat16'} - {dtype}
-  dataclasses.replace(result, decode_dtype=other).write(path)
-  assert not evaluation.is_current()
+def test_a_result_that_is_damaged_or_of_other_settings_is_made_again(runs):
+  run, _ = runs
+  path, config = translations(run).with_suffix('.json'), run.config().to_dict()
+  data = run.workdir.parent / 'data'
+  is_current = lambda: Evaluation(LoadedRun(run, TRANSLATION), data, 'dev').is_current()
+  result = Result.read(path)
+  assert is_current()
+  for name, value in (('extra_length', 9), ('constrained', True), ('seed', 9)):
+    (run.workdir / 'config.json').write_text(json.dumps(config | {name: value}))
+    assert is_current() == (name == 'seed')
+  dataclasses.replace(result, decode_dtype='bfloat16').write(path)
+  assert not is_current()
   path.write_text('{"version": 2')
-  assert not evaluation.is_current()
+  assert not is_current()
+  for missing in path, translations(run):
+    result.write(path)
+    assert is_current()
+    missing.unlink()
+    assert not is_current()
 
 
-def test_other_runs_and_references_are_refused(tmp_path: pathlib.Path):
-  ours, theirs = make_run(tmp_path, 'a', BETTER), make_run(tmp_path, 'b', WORSE)
-  result = theirs.translations('dev', STEP, 1, 4, 0.6).with_suffix('.json')
-  card = theirs.workdir / 'card.json'
-  (references,) = (tmp_path / 'data').glob('*/dev.target.txt')
+def test_other_runs_and_references_are_refused(runs: tuple[Run, Run]):
+  """Before a search, for which the checkpoint would have to be whole."""
+  ours, theirs = runs
+  shutil.rmtree(ours.checkpoints / str(STEP) / 'params')
+  translations(ours).unlink()
+  result, card = translations(theirs).with_suffix('.json'), theirs.workdir / 'card.json'
+  references = ours.workdir.parent / 'data' / 'toy' / 'dev.target.txt'
   other_card = json.loads(card.read_text())
   other_card['sha256']['dev.target.txt'] = '0'
-  kept = result.read_text()
   for path, text, message in (
-    (result, kept[:20], f'{result}: .*: python -m scripts.evaluate --workdir='),
+    (result, '{"ver', f'{result}: .*: python -m scripts.evaluate --workdir='),
     (card, json.dumps(other_card), 'are not of the same dev set'),
+    (translations(theirs), 'eins\n', 'has 1 lines'),
     (references, 'eins\n', f'not on the card: {references.name}'),
   ):
     before = path.read_text()
@@ -181,110 +168,147 @@ def test_other_runs_and_references_are_refused(tmp_path: pathlib.Path):
     with pytest.raises(UserError, match=message):
       compared(ours, theirs)
     path.write_text(before)
+  result.unlink()
+  with pytest.raises(
+    UserError, match=f'no result to compare with: .*{theirs.workdir} '
+  ):
+    compared(ours, theirs)
 
 
-@pytest.mark.slow
-def test_the_options_reach_the_scores(tmp_path: pathlib.Path):
-  """The mean of two checkpoints, searched with this beam and this alpha."""
-  workdir = untrained.write(tmp_path)
-  run, corpus = Run(workdir), tmp_path / 'data' / 'toy'
-  graph, shapes = build.architecture(run.config())
-  one = checkpoint.restore_params(run.checkpoints, untrained.STEP, shapes)
-  other = jax.tree.map(lambda x: (3 * x + 8 * x[::-1]) / 5, one)
-  checkpoints.save(run.checkpoints, 2 * untrained.STEP, other, {'count': np.zeros(())})
-  mean = jax.tree.map(lambda a, b: (a + b) / 2, one, other)
-
-  loaded = LoadedRun(run, TRANSLATION, average=2, beam=1, alpha=0.0)
-  result, outputs = Evaluation(loaded, corpus.parent, 'test').evaluate()
-  dev = Perplexity(run.config(), graph, *Corpus.open(corpus).split('dev'))
-  assert result.averaged == [untrained.STEP, 2 * untrained.STEP]
-  assert result.dev_perplexity == pytest.approx(dev(mean), rel=1e-5)
-  assert abs(dev(other) / result.dev_perplexity - 1) > 0.01
-  sources = Corpus.open(corpus).text('test')[0]
-  config = run.config()
-  config.beam, config.alpha = 1, 0.0
-  search = Translator(config, TRANSLATION, run.vocabularies(), mean)
-  assert outputs == [best.text for (best,) in search.translate(sources, 1)]
-  for average, expected in ((2, mean), (1, other)):
-    loaded = transformer_jax.load(workdir, average=average).params
-    jax.tree.map(
-      lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), loaded, expected
-    )
-
-
-def test_another_corpus_is_refused(tmp_path: pathlib.Path):
-  workdir = untrained.write(tmp_path)
-  data_dir = workdir.parent / 'data'
-  loaded = LoadedRun(Run(workdir), TRANSLATION, average=1)
-  shutil.rmtree(data_dir)
-  toy.corpus.prepare(tmp_path / 'raw', tiny(**{'model.vocab_size': 50}))
-  with pytest.raises(UserError, match='has another vocabulary than'):
-    Evaluation(loaded, data_dir, 'test')
-
-
-def test_a_run_against_itself(tmp_path: pathlib.Path):
+def test_a_run_against_itself(runs: tuple[Run, Run]):
   """It can be compared with its other results, but not with the same one."""
-  run = make_run(tmp_path, 'a', WORSE)
-  greedy, wide = (run.translations('dev', STEP, 1, beam, 0.6) for beam in (1, 4))
-  greedy.write_text(''.join(line + '\n' for line in BETTER))
+  run, _ = runs
+  greedy, wide = translations(run, beam=1), translations(run)
+  write_lines(greedy, WORSE)
   shutil.copy(wide.with_suffix('.json'), greedy.with_suffix('.json'))
-  assert compared(run, run, beam=1) == [*comparison(BETTER, WORSE), str(greedy)]
+  assert compared(run, run, beam=1) == [*comparison(WORSE, BETTER), str(greedy)]
   greedy.with_suffix('.json').unlink()
   with pytest.raises(UserError, match='no other result of this run: give --against'):
     compared(run, run)
 
 
-@pytest.mark.parametrize(
-  ('split', 'lines', 'message'),
-  [('sources', ['a'], 'has 1 lines'), ('references', ['a', 'b'], 'has 2: ')],
-)
-def test_unequal_files_are_refused_before_the_search(split, lines, message, tmp_path):
-  loaded = LoadedRun(make_run(tmp_path, 'a', BETTER), TRANSLATION)
-  paths = [tmp_path / name for name in ('sources', 'references')]
-  for path in paths:
-    text = lines if path.name == split else ['a', 'b', 'c']
-    path.write_text(''.join(line + '\n' for line in text))
-  with pytest.raises(UserError, match=message):
-    next(evaluate_files(loaded, *paths))
+@pytest.fixture(scope='module')
+def greedy(workdir: pathlib.Path, tmp_path_factory) -> LoadedRun:
+  """Returns the mean of two checkpoints, searched with a beam of 1."""
+  folder = tmp_path_factory.mktemp('greedy')
+  shutil.copytree(workdir.parent, folder, dirs_exist_ok=True)
+  run = Run(folder / 'run')
+  _, shapes = build.architecture(run.config())
+  one = checkpoint.restore_params(run.checkpoints, STEP, shapes)
+  other = jax.tree.map(lambda x: (3 * x + 8 * x[::-1]) / 5, one)
+  checkpoints.save(run.checkpoints, 2 * STEP, other, {'count': np.zeros(())})
+  made = {'loss': 2.0, 'seconds': 1.5, 'device': 'a GPU', 'commit': '0' * 40}
+  records = [made | {'step': n * STEP, 'target_tokens': 7} for n in (1, 2, 3)]
+  run.metrics.write_text(''.join(json.dumps(record) + '\n' for record in records))
+  loaded = LoadedRun(run, TRANSLATION, average=2, beam=1)
+  mean = jax.tree.map(lambda a, b: (a + b) / 2, one, other)
+  close = functools.partial(np.testing.assert_allclose, atol=1e-6)
+  jax.tree.map(close, loaded.params, mean)
+  jax.tree.map(close, LoadedRun(run, TRANSLATION, average=1).params, other)
+  return loaded
 
 
-@pytest.mark.slow
-def test_scores_of_files_equal_those_of_the_split(tmp_path: pathlib.Path):
-  """Both name the dtype; a file's references are recognised, and nothing is written."""
-  workdir = untrained.write(tmp_path, **{'model.N': 1})
-  corpus, run = tmp_path / 'data', LoadedRun(Run(workdir), TRANSLATION)
-  paths = [corpus / 'toy' / f'test.{side}.txt' for side in ('source', 'target')]
-  first, *lines = evaluate_files(run, *paths, run)
-  scores, comparisons = lines[:-3], lines[-3:]
-  assert not (workdir / 'translations').exists()
-  assert first.endswith(
-    'target.txt has the references of test (test.en and test.de) of this run'
-  )
-  options = corpus, 'test', None, Interruption()
-  header, *expected, _, _, _ = evaluate_run(run, *options)
-  assert header == 'test: ' + HEADER
-  assert scores == [f'{workdir}: {HEADER}', *expected] * 2
-  assert all(': +0.00, p = 1.0000' in line for line in comparisons)
+def test_an_evaluation(greedy: LoadedRun, capsys):
+  """What it prints, writes and records."""
+  run, interruption = greedy.run, Interruption()
+  folder = run.workdir.parent / 'data' / 'toy'
+  prepared = Corpus.open(folder)
+  sources, references = prepared.text('test')
+  header, *lines, path = evaluate_run(greedy, folder.parent, 'test', None, interruption)
+  how = '2 checkpoints up to step 20, beam 1, alpha 0.6, decoded in float32'
+  assert header == f'test: {how}'
+  assert path in interruption.last_words()
+  cut, outputs = greedy.translator.cut_outputs, greedy.translate(sources)
+  assert bleu.read_lines(pathlib.Path(path)) == outputs
+  perplexity = Perplexity(run.config(), greedy.graph, *prepared.split('dev'))
+  scores = TRANSLATION.scorer.score(SystemOutput(outputs, references, 'de', False))
+  result = Result.read(run.workdir / 'result.json')
+  assert result == Result.read(pathlib.Path(path).with_suffix('.json'))
+  assert result.translations(run) == pathlib.Path(path)
+  assert 0 < result.search_seconds < 600 and result.versions['jax'] == jax.__version__
+  assert vars(result) == vars(result) | scores | {
+    'task': 'translation',
+    'row': run.config().row,
+    'split': 'test',
+    'step': 2 * STEP,
+    'averaged': [STEP, 2 * STEP],
+    'beam': 1,
+    'alpha': 0.6,
+    'decode_dtype': 'float32',
+    'dev_perplexity': pytest.approx(perplexity(greedy.params), rel=1e-5),
+    'sources_cut': 0,
+    'outputs_cut': cut,
+    'dev_pairs_cut': 0,
+    'parameters': sum(x.size for x in jax.tree.leaves(greedy.params)),
+    'target_tokens_seen': 14,
+    'wall_seconds': 3.0,
+    'training_device': 'a GPU',
+    'training_commit': '0' * 40,
+    'device': platform.describe_device(),
+    'commit': platform.commit(),
+    'corpus': prepared.card.identity,
+    'references': files.sha256(folder / 'test.target.txt'),
+    'overlap': prepared.card.splits['test'].overlap,
+    'config': json.loads((run.workdir / 'config.json').read_text()),
+  }
+  shown = [*TRANSLATION.scorer.score_lines(scores)]
+  shown.append('dev perplexity > 60: worse than guessing per piece')
+  assert lines[: len(shown)] == shown
+  too = [line.split()[0] for line in lines[len(shown) :]]
+  assert too == [name for name, n in result.overlap.items() if any(n.counts().values())]
+  said = capsys.readouterr().err
+  for part in 'averaged: 2, up to step 20', '12 sentences', f'end: {cut} translations':
+    assert part in said
 
 
-@pytest.mark.slow
-def test_bleu_of_dev_in_training(tmp_path: pathlib.Path):
+def test_another_corpus_is_refused(workdir: pathlib.Path, tmp_path: pathlib.Path):
+  corpus.prepare(corpus.write_raw(tmp_path / 'raw'))
+  with pytest.raises(UserError, match='has another vocabulary than'):
+    Evaluation(LoadedRun(Run(workdir), TRANSLATION), tmp_path / 'data', 'test')
+
+
+def test_scores_of_files_equal_those_of_the_split(greedy: LoadedRun, capsys):
+  """A file's references are recognised; two runs are compared; nothing is written."""
+  workdir = greedy.run.workdir
+  before = {*workdir.rglob('*')}
+  paths = [
+    workdir.parent / f'data/toy/test.{side}.txt' for side in ('source', 'target')
+  ]
+  recognised, *lines = evaluate_files(greedy, *paths, greedy)
+  known = 'target.txt has the references of test (test.en and test.de) of this run'
+  assert recognised.endswith(known) and {*workdir.rglob('*')} == before
+  sources, references = map(bleu.read_lines, paths)
+  outputs = SystemOutput(greedy.translate(sources), references, 'de', False)
+  scorer = TRANSLATION.scorer
+  expected = [*scorer.score_lines(scorer.score(outputs))]
+  half = len(expected) + 1
+  for own in lines[:half], lines[half : 2 * half]:
+    assert own[0].startswith(f'{workdir}: 2 checkpoints') and own[1:] == expected
+  compared = [*scorer.comparison_lines(outputs, outputs.hypotheses)]
+  assert lines[2 * half :] == compared and len(compared) == 3
+  assert capsys.readouterr().err.count(f'{workdir} translates 12 sentences') == 2
+  other = workdir.parent / 'other.txt'
+  other.write_text('\n'.join([*references[:-1], 'zwei']))
+  assert 'has the references' not in next(evaluate_files(greedy, paths[0], other))
+  other.write_text('zwei\n')
+  for pair in (paths[0], other), (other, paths[1]):
+    with pytest.raises(UserError, match='has 1[2 ].* has 1'):
+      next(evaluate_files(greedy, *pair))
+
+
+def test_bleu_of_dev_in_training(greedy: LoadedRun):
   """Greedy, of the first sentences, with the parameters of each call."""
-  run = Run(untrained.write(tmp_path, bleu_sentences=7))
-  config, corpus = run.config(), tmp_path / 'data' / 'toy'
-  loaded = LoadedRun(run, TRANSLATION)
-  params = jax.tree.map(lambda x: (x + x[::-1]) * 0.8, loaded.params)
-  sources, references = Corpus.open(corpus).text('dev')
-  config.beam = 1
-  rest = TRANSLATION, run.vocabularies(), params
-  greedy = [one.text for (one,) in Translator(config, *rest).translate(sources, 1)]
+  config, folder = greedy.run.config(), greedy.run.workdir.parent / 'data' / 'toy'
+  sources, references = Corpus.open(folder).text('dev')
+  translations = greedy.translate(sources)
+  measure = DevBleu(config, TRANSLATION, Corpus.open(folder))
+  score, samples = measure(greedy.params)
+  assert [[text] for text in translations] == [
+    [h.text for h in best] for best in greedy.hypotheses(sources)
+  ]
   metric = bleu.sacrebleu('de', False)
-  expected = metric.percent(greedy[:7], references[:7])
-  config.beam = 4
-  measure = DevBleu(config, TRANSLATION, Corpus.open(corpus))
-  score, samples = measure(params)
-  assert score == expected
-  lines = zip(sources, greedy, references, strict=True)
-  assert samples == [*lines][:7:3]
-  measure(jax.tree.map(np.zeros_like, params))
-  assert measure(params) == (score, samples)
+  assert score == metric.percent(translations[:9], references[:9])
+  lines = zip(sources, translations, references, strict=True)
+  assert samples == [*lines][:9:3]
+  assert measure(jax.tree.map(np.zeros_like, greedy.params)) != (score, samples)
+  assert measure(greedy.params) == (score, samples)

@@ -1,6 +1,9 @@
 """Lines in and out of a translation: one for each, as soon as it is read."""
 
+import gzip
+import os
 import pathlib
+import sys
 
 import pytest
 from hypothesis import assume, example, given, settings
@@ -10,6 +13,7 @@ from transformer_jax.data import text
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding import translate
 from transformer_jax.decoding.translate import Hypothesis, line_batches, split_lines
+from transformer_jax.machine.errors import UserError
 
 BYTES = st.binary(max_size=60) | st.text('a \n\r\u2028\x00\x85é\ufeff').map(str.encode)
 
@@ -45,6 +49,30 @@ def test_lines_from_stdin_do_not_depend_on_its_blocks(content: bytes, cuts: list
     batches = [*line_batches(pathlib.Path('-'))]
   assert [line for batch in batches for line in batch] == split_lines(content)
   assert all(0 < len(batch) <= 3 for batch in batches)
+
+
+def test_lines_come_at_a_pause_of_stdin(monkeypatch, capsys):
+  """A line without its LF waits; a file is read in the same way."""
+  out, into = os.pipe()
+  with os.fdopen(out) as stdin:
+    monkeypatch.setattr(sys, 'stdin', stdin)
+    os.write(into, b'one\ntwo\nthr')
+    batches = line_batches(pathlib.Path('-'))
+    assert next(batches) == ['one', 'two']
+    os.write(into, b'ee\xff')
+    os.close(into)
+    assert [*batches] == [['three\ufffd']]
+  assert capsys.readouterr().err == 'lines with bytes that are not UTF-8: 1\n'
+
+
+def test_compressed_text(monkeypatch, tmp_path: pathlib.Path):
+  """A file is unpacked, stdin is refused with the name that it should have."""
+  path = tmp_path / 'lines.gz'
+  path.write_bytes(gzip.compress(b'one\r\ntwo'))
+  assert [*line_batches(path)] == [['one', 'two']]
+  with path.open() as stdin, pytest.raises(UserError, match=r'FILE\.gz'):
+    monkeypatch.setattr(sys, 'stdin', stdin)
+    next(line_batches(pathlib.Path('-')))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 from flax import nnx
 
 import transformer_jax
-from toy import untrained
 from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.machine.errors import UserError
@@ -20,11 +19,6 @@ from transformer_jax.model import build
 from transformer_jax.runs.run import Run
 
 SENTENCES = ['one, two "five"', '']
-
-
-@pytest.fixture(scope='module')
-def workdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-  return untrained.write(tmp_path_factory.mktemp('trained'), **{'model.N': 1})
 
 
 @pytest.fixture(scope='module')
@@ -83,12 +77,23 @@ def test_text_that_cannot_be_translated_well_warns_once(workdir: pathlib.Path):
   kinds = [str(one.message).partition(':')[0] for one in caught]
   assert kinds[0] == 'characters outside the vocabulary' and len({*kinds}) == len(kinds)
   assert kinds[-1] == 'less probable than references of dev'
-  assert caught[0].filename == __file__
 
 
-def test_the_caller_chooses_the_dtype(workdir: pathlib.Path):
-  model = transformer_jax.load(workdir, decode_dtype='bfloat16')
+def test_the_callers_options(workdir: pathlib.Path):
+  model = transformer_jax.load(workdir, decode_dtype='bfloat16', beam=2, alpha=0.5)
   assert model.translator.dtype.name == 'bfloat16'
+  assert (model.config.beam, model.config.alpha) == (2, 0.5)
+
+
+@pytest.mark.filterwarnings('ignore:cut at the length')
+def test_a_hypothesis_and_its_pieces(model: LoadedRun):
+  (best,), (empty,) = model.hypotheses(SENTENCES, nbest=1)
+  assert [best.text, ''] == model.translate(SENTENCES) and not empty.tokens
+  assert model.vocabularies.target.decode([best.tokens]) == [best.text]
+  pieces = model.pieces(best)
+  assert len(pieces) == sum(token != EOS for token in best.tokens)
+  assert ''.join(pieces).replace('▁', ' ').split() == best.text.split()
+  assert any(text.startswith('cut at the length') for text in model.warnings())
 
 
 @pytest.mark.filterwarnings('ignore:cut at the length')

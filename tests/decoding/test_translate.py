@@ -17,16 +17,13 @@ from ml_collections import ConfigDict
 
 from toy import forms
 from toy.config import tiny
-from toy.corpus import WORDS, learn, write_tokens
+from toy.corpus import WORDS, learn
 from transformer_jax.data import text
-from transformer_jax.data.corpus import Sentences
 from transformer_jax.data.vocabulary import EOS, PAD, Vocabularies, Vocabulary
 from transformer_jax.decoding.translate import Hypothesis, Translator
-from transformer_jax.machine.devices import replicate_read_only
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 from transformer_jax.tasks import TRANSLATION
-from transformer_jax.training.perplexity import Perplexity
 
 TABLE = 12  # rows of learned positions
 
@@ -59,9 +56,15 @@ def words() -> Vocabulary:
     return Vocabulary(path)
 
 
-def translator(positions: str = 'sinusoid', **changes: Any) -> Translator:
+def translator(
+  positions: str = 'sinusoid',
+  params: PyTree = None,
+  nats: float = math.inf,
+  **changes: Any,
+) -> Translator:
   config, both = tiny_config(positions, **changes), Vocabularies(words(), words())
-  return Translator(config, TRANSLATION, both, model(positions)[1])
+  params = params or model(positions)[1]
+  return Translator(config, TRANSLATION, both, params, nats)
 
 
 @functools.cache
@@ -114,8 +117,7 @@ def test_a_diverged_model_is_refused():
   """Its parameters are finite, but no score is."""
   huge = jax.tree.map(lambda x: np.full_like(x, 1e30), model()[1])
   with pytest.raises(UserError, match='no translation has a finite score: the train'):
-    both = Vocabularies(words(), words())
-    Translator(tiny_config(), TRANSLATION, both, huge).translate(['one two'], 3)
+    translator(params=huge).translate(['one two'], 3)
 
 
 def same(a: list[list[Hypothesis]], b: list[list[Hypothesis]]) -> None:
@@ -142,121 +144,74 @@ def test_translations_do_not_depend_on_the_batch():
 
 
 @functools.cache
-def logits_of(positions: str) -> Callable[[PyTree, np.ndarray, np.ndarray], jax.Array]:
-  graph = model(positions)[0]
+def logits_of() -> Callable[[PyTree, np.ndarray, np.ndarray], jax.Array]:
+  graph, _ = model()
   return jax.jit(lambda params, *pair: nnx.merge(graph, params)(*pair).logits)
 
 
-def log_probs(positions: str, source: list[int], target: list[int]) -> np.ndarray:
+def log_probs(source: list[int], target: list[int]) -> np.ndarray:
   """Returns log P of each target id of one pair alone, by teacher forcing."""
-  length = TABLE if positions == 'learned' else 40
-  rows = [np.array([ids + [PAD] * (length - len(ids))]) for ids in (source, target)]
-  (padded,) = logits_of(positions)(model(positions)[1], *rows)
+  rows = [np.array([ids + [PAD] * (40 - len(ids))]) for ids in (source, target)]
+  (padded,) = logits_of()(model()[1], *rows)
   of_all = np.asarray(padded, np.float64)[: len(target)]
   of_all -= np.log(np.exp(of_all).sum(-1, keepdims=True))
   return of_all[np.arange(len(target)), target]
 
 
-def test_scores_are_the_models_own():
-  """log P by teacher forcing over ((5 + |Y|) / 6)^alpha, |Y| with EOS."""
-  (line,) = lines(1)
-  (source,) = words().encode([line])
-  for h in shared().translate([line], 3)[0]:
-    total = log_probs('sinusoid', [*source, EOS], h.tokens).sum()
-    assert h.score == pytest.approx(total / ((5 + len(h.tokens)) / 6) ** 0.6, abs=1e-4)
+@pytest.mark.parametrize(
+  ('changes', 'least', 'most'),
+  [({}, 0, 2e-5), ({'decode_dtype': 'bfloat16', 'alpha': 0.0}, 1e-4, 0.02)],
+)
+def test_scores_are_the_models_own(changes: dict, least: float, most: float):
+  """log P by teacher forcing over ((5 + |Y|) / 6)^alpha, |Y| with EOS.
 
-
-def test_bfloat16_moves_scores_a_little():
-  """By no more than rounding moves the float32 log P of the same tokens."""
-  rounding = translator(decode_dtype='bfloat16', alpha=0.0)
-  assert rounding.dtype.name == 'bfloat16'
+  bfloat16 moves them as rounding does. Limits are in nats a token.
+  """
+  one = translator(**changes) if changes else shared()
+  assert one.dtype.name == changes.get('decode_dtype', 'float32')
   sentences, off = lines(12), []
-  translated = rounding.translate(sentences, 3)
+  translated = one.translate(sentences, 3)
   for source, hypotheses in zip(words().encode(sentences), translated, strict=True):
     for h in hypotheses:
-      exact = log_probs('sinusoid', [*source, EOS], h.tokens).sum()
+      total = log_probs([*source, EOS], h.tokens).sum()
+      exact = total / ((5 + len(h.tokens)) / 6) ** changes.get('alpha', 0.6)
       off.append(abs(h.score - exact) / len(h.tokens))
-  assert 1e-4 < np.median(off) and max(off) < 0.02  # nats a token
+  assert least <= np.median(off) and max(off) < most
 
 
-@pytest.mark.slow
 def test_learned_positions_cut_and_count():
   """Neither source nor output goes beyond the table; both are counted."""
   one = translator('learned', decode_tokens=512)  # so a batch has rows of padding
   assert [*one.warnings()] == []
   (ids,) = words().encode(['one ' * 30])
   fits, beyond = words().decode([ids[: TABLE - 1], ids[:TABLE]])
-  translated = one.translate([fits], 3)
-  assert one.cut_sources == 0
-  same(one.translate([beyond], 3), translated)
-  assert one.cut_sources == 1
-  translated = one.translate(lines(12, 9), 3)
+  translated = one.translate([fits, beyond, *lines(10, 4)], 3)
+  same(translated[:1], translated[1:2])
   assert max(len(h.tokens) for hs in translated for h in hs) <= TABLE
-  before = one.cut_outputs
-  cut = sum(h[0].tokens[-1] != EOS for h in one.translate(lines(12, 9), 3))
-  assert one.cut_outputs - before == cut > 0
+  cut = sum(h[0].tokens[-1] != EOS for h in translated)
+  assert (one.cut_sources, one.cut_outputs) == (1, cut) and cut > 1
   sources, outputs = one.warnings()
-  assert sources == f'cut to the {TABLE - 1} pieces that fit: 3 lines'
-  limit = 'cut at the length limit, without an end'
-  assert outputs == f'{limit}: {one.cut_outputs} translations'
+  assert sources == f'cut to the {TABLE - 1} pieces that fit: 1 line'
+  assert outputs == f'cut at the length limit, without an end: {cut} translations'
 
 
 def test_improbable_translations_are_counted():
   """Those with fewer nats a piece than dev's references had, by the search's score."""
-  both = Vocabularies(words(), words())
   sentences = lines(12)
-  config, params = tiny_config(), model()[1]
   every = [best for best, *_ in shared().translate(sentences, 3)]
-  penalty = lambda h: ((5 + len(h.tokens)) / 6) ** config.alpha
+  penalty = lambda h: ((5 + len(h.tokens)) / 6) ** 0.6
   all_nats = sorted(-h.score * penalty(h) / len(h.tokens) for h in every)
-  middle = (all_nats[5] + all_nats[6]) / 2
-  one = Translator(config, TRANSLATION, both, params, middle)
+  one = translator(nats=(all_nats[5] + all_nats[6]) / 2)
   one.translate([*sentences, ''], 3)
   assert one.improbable == 6 and '6 translations; is the' in [*one.warnings()][-1]
 
 
-def sides(folder: pathlib.Path) -> tuple[list, Sentences, Sentences]:
-  rng = random.Random(3)
-  draw = lambda: rng.choices(range(3, 50), k=rng.randint(0, 15))
-  pairs = [[draw(), draw()] for _ in range(40)]
-  for name, ids in zip('st', zip(*pairs, strict=True), strict=True):
-    write_tokens(folder / name, ids)
-  return pairs, Sentences(folder / 's'), Sentences(folder / 't')
-
-
 @pytest.mark.devices
-def test_any_number_of_devices_is_one(tmp_path: pathlib.Path, monkeypatch):
-  _, *both = sides(tmp_path)
-  sentences = lines(20, 3)
-
-  def results() -> tuple[list[list[Hypothesis]], float]:
-    perplexity = Perplexity(tiny_config(), model()[0], *both)
-    return translator().translate(sentences, 3), perplexity(
-      replicate_read_only(model()[1])
-    )
-
-  translated, measured = results()
+def test_any_number_of_devices_is_one(monkeypatch):
   assert jax.local_device_count() == 8
+  sentences = lines(20, 3)
+  translated = translator().translate(sentences, 3)
   first = jax.devices()[:1]
   monkeypatch.setattr(jax, 'local_devices', lambda: first)
   monkeypatch.setattr(jax, 'local_device_count', lambda: 1)
-  expected, of_one = results()
-  same(translated, expected)
-  assert measured == pytest.approx(of_one, rel=1e-6)
-
-
-def test_perplexity(tmp_path: pathlib.Path):
-  """Equals one pair at a time, cut to the table; PAD counts nowhere, EOS does."""
-  pairs, *both = sides(tmp_path)
-  graph, params = model('learned')
-  perplexity = Perplexity(tiny_config('learned', decode_tokens=256), graph, *both)
-  measured = perplexity(replicate_read_only(params))
-  cut = sum(max(map(len, pair)) >= TABLE for pair in pairs)
-  assert perplexity.cut_pairs == cut > 0
-  message = f'pairs cut for the perplexity because they were too long: {cut}'
-  assert perplexity.warnings == [message]
-  total, count = 0.0, 0
-  for source, target in ((s[: TABLE - 1], t[: TABLE - 1]) for s, t in pairs):
-    total += log_probs('learned', [*source, EOS], [*target, EOS]).sum()
-    count += len(target) + 1
-  assert measured == pytest.approx(math.exp(-total / count), rel=1e-5)
+  same(translated, translator().translate(sentences, 3))
