@@ -101,6 +101,7 @@ def test_it_keeps_the_expectation(rate: float, dtype: Any):
 def test_weights_of_attention_are_dropped_at_a_site_of_their_own():
   """Each is dropped or divided by what is kept, and not where the output is dropped."""
   dropout = Dropout(0.25, dropout_key(3), 0.25).after(5)
+  assert dropout.drops_attention
   x = jnp.ones((4, 5, 100, 100))
   weights, output = dropout.of_attention(x), dropout(x)
   assert {*np.unique(weights)} == {0, np.float32(4 / 3)}
@@ -114,3 +115,4 @@ def test_nothing_is_dropped_without_a_key_or_a_rate():
   for dropout in (NO_DROPOUT, Dropout(0.5, None, 0.5), Dropout(0.0, dropout_key())):
     np.testing.assert_array_equal(dropout(x), x)
     np.testing.assert_array_equal(dropout.of_attention(x), x)
+    assert not dropout.drops_attention and dropout.stream()[1] == 0
