@@ -82,6 +82,36 @@ def test_average(folder: pathlib.Path):
     checkpoint.average(folder, [1, 2, 3], example)
 
 
+def test_an_export_is_the_average(tmp_path: pathlib.Path):
+  """Without the optimizer; of any steps it is the same, and nothing else fits."""
+  params, other = (trees(seed)[0] | {'odd': np.ones(3, np.float32)} for seed in (1, 9))
+  checkpoint.export(tmp_path, [1, 3], params, np.float32)
+  assert names(tmp_path) == ['3'] and names(tmp_path / '3') == [
+    'manifest.json',
+    'params',
+  ]
+  assert json.loads((tmp_path / '3' / 'manifest.json').read_text())['averaged'] == [
+    1,
+    3,
+  ]
+  for read in (
+    checkpoint.restore_params(tmp_path, 3, other),
+    checkpoint.average(tmp_path, [1, 3], other),
+  ):
+    assert bits(read) == bits(params)
+  for wrong in other | {'more': other['odd']}, other | {'odd': other['odd'][:2]}:
+    with pytest.raises(UserError, match='another model than config.model.*(more|odd)'):
+      checkpoint.average(tmp_path, [1, 3], wrong)
+  (tmp_path / '3' / 'params' / 'parameters.safetensors').unlink()
+  with pytest.raises(DamagedCheckpoint, match='3: damaged'):
+    checkpoint.average(tmp_path, [3], other)
+  checkpoint.export(tmp_path / 'half', [3], {'x': np.ones(2, np.float32)}, np.float16)
+  (half,) = (tmp_path / 'half').rglob('*.safetensors')
+  assert b'F16' in half.read_bytes()
+  ones = checkpoint.average(tmp_path / 'half', [3], {'x': np.zeros(2, np.float32)})
+  assert ones['x'].dtype == np.float32 and ones['x'].tolist() == [1, 1]
+
+
 def test_a_training_deletes_what_is_averaged(folder: pathlib.Path):
   """Others are chosen; the error stands if they are the same."""
   example, again = trees(9)[0], []

@@ -44,12 +44,10 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
   return undisturbed(tmp_path_factory.mktemp('toy'))
 
 
-def interrupted(program: Program, function: str, release: bool = False) -> str:
+def interrupted(program: Program, function: str) -> str:
   """Signals it in a call of `function`; returns what it printed until its exit."""
   program.wait_for(lambda: program.calls(function))
   program.signal(signal.SIGTERM)
-  if release:
-    program.release()
   assert program.code() == EXIT_CODE, program.output
   return program.output
 
@@ -80,20 +78,6 @@ def test_while_compiling(toy: Toy):
   assert not ended(output, COMPILE)
   assert output.endswith('same command again. The newest checkpoint: none\n')
   assert not checkpoint.finished_steps(new.checkpoints)
-
-
-def test_while_saving(toy: Toy):
-  """It finishes the checkpoint that it writes, and then saves the current step."""
-  cut = toy.in_another('saving')
-  program = cut.train(hold={WRITE: 1, STEP: 6})
-  program.wait_for(lambda: program.calls(WRITE) and program.calls(STEP) == 6)
-  assert [path.name for path in cut.checkpoints.iterdir()] == ['5.orbax-checkpoint-tmp']
-  output = interrupted(program, WRITE, release=True)
-  assert ended(output, WRITE) == 2 and ended(output, STEP) == 6
-  assert_all_whole(cut, 6)
-  assert {path.name for path in cut.checkpoints.iterdir()} == {'5', '6'}
-  finished(cut.train())
-  assert_equal_runs(cut, toy)
 
 
 def test_while_evaluating(toy: Toy):

@@ -3,7 +3,6 @@
 Nothing is computed here: a trainer without a model counts its steps.
 """
 
-import itertools
 import json
 import pathlib
 from collections.abc import Callable
@@ -12,12 +11,14 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 
 from configs import base
 from toy import corpus
 from toy.config import tiny
 from transformer_jax.data import batches
 from transformer_jax.data.corpus import Corpus
+from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
 from transformer_jax.runs.records import best_step
@@ -276,16 +277,49 @@ def test_a_start_that_is_refused_writes_no_run(tmp_path: pathlib.Path):
   assert {path.name for path in workdir.iterdir()} == {'checkpoints', 'lock'}
 
 
-@pytest.mark.slow
-def test_the_best_is_kept(tmp_path: pathlib.Path, monkeypatch):
-  """The second checkpoint is the best; after two more, training ends."""
+def test_a_training(tmp_path: pathlib.Path, monkeypatch, capsys):
+  """The second checkpoint is the best; after two more, training ends, and goes on."""
   corpus.prepare(corpus.write_raw(tmp_path / 'raw'))
+  prepared = Corpus.open(tmp_path / 'data' / 'toy')
   kept = {'checkpoint_every_steps': 1, 'keep_checkpoints': 1, 'average_last': 1}
   kept |= {'best_by': 'perplexity', 'patience': 2}
-  config = tiny(tokens_per_batch=64, max_shapes=1, train_steps=9, **kept)
-  measured = itertools.chain([5.0, 1.0, 3.0, 2.0], itertools.repeat(4.0))
+  config = tiny(tokens_per_batch=64, max_shapes=1, train_steps=9, slices=1, **kept)
+  measured = iter([5.0, 1.0, 3.0, 2.0, 4.0])
   monkeypatch.setattr(loop.Perplexity, '__call__', lambda self, params: next(measured))
-  run = Run(tmp_path / 'new')
-  loop.train(config, run.workdir, Corpus.open(tmp_path / 'data' / 'toy'))
-  assert finished_steps(run.checkpoints) == [2, 4]
-  assert run.best_step() == 2
+  run, interruption = Run(tmp_path / 'new'), Interruption()
+
+  def said(**options: Any) -> str:
+    loop.train(config, run.workdir, prepared, **options)
+    return ''.join(capsys.readouterr())
+
+  first = said(interruption=interruption)
+  assert finished_steps(run.checkpoints) == [2, 4] and run.best_step() == 2
+  newest = f'The newest checkpoint: {run.checkpoints / "4"}'
+  assert interruption.last_words().endswith(newest)
+  device, epoch = platform.describe_device(), run_length(prepared, config)
+  for part in (
+    f'training on {device}\n',
+    f'9 updates: {9 / epoch:,.1f} epochs of {epoch:,} updates\n',
+    'warmup_steps=4000 is more than train_steps=9: ',
+    'compiling the step for 1 shape of batches\n',
+    'step 2: dev perplexity 1.000\n',
+    'step 4: no better dev perplexity in 2 measurements',
+  ):
+    assert part in first
+  losses = [r for r in run.records() if 'loss' in r]
+  assert [(r['step'], r['device']) for r in losses] == [
+    (n, device) for n in range(1, 5)
+  ]
+  assert {r.get('commit') for r in losses} == {platform.commit()}
+  assert 'has 4 of 9 steps; patience=2 ended it: nothing to do' in said()
+  config.update({'patience': 0, 'train_steps': 5})
+  on = said(bleu=lambda params: (50.0, []))
+  assert 'patience is now 0, before 2\n' in on and 'going on from step 4: ' in on
+  assert '1 more updates, of 5 updates in all: ' in on
+  assert 'dev BLEU 50.00' in on and finished_steps(run.checkpoints) == [2, 5]
+  assert [r['step'] for r in run.records() if 'loss' in r] == [1, 2, 3, 4, 5]
+
+
+def run_length(prepared: Corpus, config: ConfigDict) -> int:
+  """Returns the number of batches of an epoch."""
+  return batches.train_batches(config, prepared.split('train')).steps_per_epoch

@@ -1,19 +1,22 @@
 """Records of steps, warnings of divergence, and the log."""
 
+import itertools
 import math
 import os
 import pathlib
 import struct
+import time
 
 import numpy as np
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from transformer_jax.runs.run import Run
+from transformer_jax.training import metrics
 from transformer_jax.training.metrics import Divergence, Log, Meter
 from transformer_jax.training.step import Sums
 
-GOOD = Sums(6.0, 5.0, 2, 1.0, 0, [0, 0])
+GOOD = Sums(6.0, 5.0, 2, 1.5, 0, [0, 0])
 SKIPPED = Sums(np.nan, np.nan, 5, np.nan, 1, [0, 0])
 
 
@@ -48,34 +51,64 @@ def test_a_run_that_is_worse_than_at_its_start(losses: list[float], what: str):
   assert len([text for text in said if text]) == bool(what)
 
 
-def test_a_record_waits_for_a_step_that_counts():
-  meter = Meter(lambda _: 0.1, (2,), 9, 10, [])
-  assert meter.add(1, SKIPPED) is None and meter.add(2, SKIPPED) is None
-  assert meter.add(3, GOOD) is None
-  record = meter.add(4, SKIPPED)
-  assert (record['loss'], record['steps'], record['skipped']) == (3.0, 4, 3)
-  assert record['perplexity'] == math.exp(5.0 / 2), 'of what is not smoothed'
+def test_a_record(monkeypatch):
+  """Of the steps since the last one, but for the time before resume().
 
-
-def test_the_rate_that_is_logged_is_the_one_that_was_applied():
-  """Skipped steps are no updates to Equation 3, those before a restart neither."""
-  skips = [{'step': step, 'skipped_pairs': [7]} for step in (1, 3)]
-  meter = Meter(lambda update: float(update), (1,), 9, 10, skips)
-  rates = [meter.add(step, GOOD)['learning_rate'] for step in (4, 5)]
-  assert rates == [1, 2], 'updates from 0: steps 1 to 3 made one, 4 the second'
-  assert meter.add(6, SKIPPED) is None
-  assert meter.add(7, GOOD)['learning_rate'] == 3
+  It waits for a step that counts. The rate is the one that was applied: skipped steps
+  are no updates to Equation 3, those before a restart neither.
+  """
+  monkeypatch.setattr(time, 'perf_counter', itertools.count(step=0.5).__next__)
+  skips = [{'step': 1, 'loss': 3.0}, {'step': 1, 'skipped_pairs': [7]}]
+  skips.append({'step': 3, 'skipped_pairs': [7]})
+  meter = Meter(lambda update: float(update), (2, 5), 11, 30, skips)
+  meter.resume()
+  assert meter.add(4, SKIPPED) is None
+  expected = {'step': 5, 'epoch': 0.167, 'loss': 3.0, 'perplexity': math.exp(5.0 / 2)}
+  expected |= {'learning_rate': 1.0, 'gradient_norm': 1.5, 'target_tokens': 2}
+  assert meter.add(5, GOOD) == expected | {'steps': 3, 'skipped': 2, 'seconds': 1.0}
+  assert meter.add(6, SKIPPED) is None and meter.add(7, GOOD) is None
+  record = meter.add(8, SKIPPED)
+  assert (record['loss'], record['steps'], record['skipped']) == (3.0, 3, 2)
+  assert 'gradient_norm' not in record and record['learning_rate'] == 2.0
+  assert meter.add(9, GOOD) is None
+  assert meter.add(9, GOOD, due=True)['target_tokens'] == 4
+  huge = GOOD._replace(negative_log_likelihood=1e5)
+  assert meter.add(11, huge)['perplexity'] == math.exp(700), 'the last step is due'
 
 
 def record(step: int) -> dict:
   return {'step': step, 'loss': 1.5, 'target_tokens': 10, 'steps': 1, 'seconds': 0.5}
 
 
-def test_json_has_no_nan(tmp_path: pathlib.Path):
-  with Log(Run(tmp_path), 0, 2) as log:
-    log.write({'step': 1, 'dev_perplexity': math.nan, 'learning_rate': math.inf})
-  expected = {'step': 1, 'dev_perplexity': None, 'learning_rate': None}
-  assert Run(tmp_path).records() == [expected]
+def test_what_a_user_reads(tmp_path: pathlib.Path, monkeypatch, capsys):
+  """Also: a record's infinite number is null, since JSON has none."""
+  monkeypatch.setattr(time, 'perf_counter', itertools.count(step=60).__next__)
+  monkeypatch.setattr(metrics, 'TIMED', 2)
+  run = Run(tmp_path)
+  with Log(run, 4, 9) as log:
+    log.begin()
+    for step in 5, 6, 7, 8:
+      log.advance({**record(step), 'seconds': 100.0, 'steps': 2} if step == 6 else None)
+    log.log_checkpoint(6)
+    log.show(6, [('one', 'eins', 'ein'), ('two', 'zwei', 'zwo')])
+    log.write({'step': 6, 'dev_perplexity': math.nan, 'learning_rate': math.inf})
+  assert capsys.readouterr().err == (
+    'going on from step 4: the first step begins after 60 s\n'
+    'step 6/9 loss 1.5000 0 target tokens/s, 2 min left\n'
+    'the updates will take about 5 min in all\n'
+    'step 6: checkpoint saved\n'
+    '  source: one\n  translation: eins\n  reference: ein\n\n'
+    '  source: two\n  translation: zwei\n  reference: zwo\n'
+  )
+  nulls = {'step': 6, 'dev_perplexity': None, 'learning_rate': None}
+  assert run.records()[1:] == [{'step': 6, 'saved': True}, nulls]
+  *_, shown, _ = events(run)
+  assert shown.step == 6 and 'translation: zwei' in str(shown.summary)
+  with Log(Run(tmp_path / 'other'), 0, 9, enabled=False) as log:  # of another host
+    log.begin()
+    log.advance(record(1))
+    log.show(1, [])
+  assert not (tmp_path / 'other').exists() and not capsys.readouterr().err
 
 
 def log_steps(run: Run, start: int, end: int) -> None:

@@ -1,7 +1,10 @@
 """A config's compiled steps."""
 
+import json
+import math
 import pathlib
 import types
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,121 +12,120 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from ml_collections import ConfigDict
 
 from configs import base
-from toy.steps import corpus, model, tiny_config
-from transformer_jax.data.batches import Shape
+from toy.forms import dropout_key
+from toy.steps import VOCABULARY, corpus, example, model, tiny_config
+from transformer_jax.data.batches import Batch, Shape
+from transformer_jax.machine import platform
 from transformer_jax.model import build, ops, ops_gpu
 from transformer_jax.training import kernels, trainer
 from transformer_jax.training.step import cross_entropy
 from transformer_jax.training.trainer import Trainer
 
 
-@pytest.mark.slow
 def test_a_program_for_each_shape_and_none_later(tmp_path: pathlib.Path, monkeypatch):
   """Each update uses the config's numbers, which differ from the defaults."""
-  monkeypatch.setattr(build, 'transformer', lambda _: model(0.0))
-  config = tiny_config(tokens_per_batch=64, max_shapes=2, epsilon_ls=0.3)
+  monkeypatch.setattr(build, 'transformer', lambda _: model(0.3))
+  config = tiny_config(tokens_per_batch=64, max_shapes=2, epsilon_ls=0.3, seed=7)
   config.update({'warmup_steps': 7, 'rate_factor': 0.5})
-  config.model.P_drop = 0.0
+  config.model.P_drop = 0.3
   ours = Trainer(config, corpus(tmp_path))
   state = ours.restore(tmp_path / 'checkpoints')
   with ours.compile(state, ours.batches.shapes):
     ours.wait_for_all_programs()
-  assert len(ours.batches.shapes) == 2
-  graph, params = model(0.0)
+  assert len(ours.batches.shapes) == 2 and ours.pieces == VOCABULARY
+  graph, params = model(0.3)
   batch = ours.batch(0)
+  ours.wait_for_program(batch)
   sides = [jnp.asarray(side).reshape(-1, side.shape[-1]) for side in batch[:2]]
-  loss = lambda params: cross_entropy(nnx.merge(graph, params)(*sides), sides[1], 0.3)
+  key = dropout_key(7, 0, np.arange(config.slices))
+  outputs = lambda params: nnx.merge(graph, params)(*sides, key)
+  loss = lambda params: cross_entropy(outputs(params), sides[1], 0.3)
   smoothed, plain = jax.jit(loss)(params)
-  state, sums = ours.step(state, batch)
+  state, sums = ours.step(state, batch, save=True)
   np.testing.assert_allclose(sums.loss, smoothed, rtol=1e-5)
   np.testing.assert_allclose(sums.negative_log_likelihood, plain, rtol=1e-5)
+  assert sums.requests.tolist() == [0, config.slices]
   assert float(ours.learning_rate(2)) == pytest.approx(0.5 * 16**-0.5 * 3 * 7**-1.5)
-  compiled = []
+  compiled, seen = [], set()
   count = lambda event, seconds, **_: compiled.append(event)
   jax.monitoring.register_event_duration_secs_listener(count)
   try:
-    seen = set()
     for step in range(1, ours.batches.steps_per_epoch + 1):
-      batch = ours.batches.batch(step)
-      seen.add(batch.source.shape)
-      state, sums = ours.step(state, batch)
+      seen.add(ours.batch(step).shape)
+      state, sums = ours.step(state, ours.batch(step), stop=True)
   finally:
     jax.monitoring.unregister_event_duration_listener(count)
   assert len(seen) == 2 and np.isfinite(sums.loss)
+  assert sums.requests.tolist() == [config.slices, 0]
   assert not [event for event in compiled if 'compile' in event]
 
 
-@pytest.mark.slow
-def test_the_seed_decides_the_order_and_dropout(tmp_path: pathlib.Path, monkeypatch):
-  monkeypatch.setattr(build, 'transformer', lambda _: model(0.3))
-  orders, losses, first = [], [], None
-  for seed in (1, 2):
-    config = tiny_config(max_shapes=1, seed=seed)
-    config.model.P_drop = 0.3
-    ours = Trainer(config, corpus(tmp_path))
-    orders.append(ours.batch(0).pairs.tolist())
-    first = first or ours.batch(0)
-    state = ours.initialize()
-    with ours.compile(state, ours.batches.shapes):
-      ours.wait_for_all_programs()
-    losses.append(float(ours.step(state, first)[1].loss))
-  assert orders[0] != orders[1]
-  assert abs(losses[0] / losses[1] - 1) > 1e-4
-
-
 @pytest.fixture
-def quick(monkeypatch) -> None:
-  """Nothing is initialized or compiled."""
+def quick(monkeypatch) -> list[tuple[Shape, int]]:
+  """Nothing is initialized or compiled; returns the shapes and sizes of programs."""
+  lowered = []
+  program = types.SimpleNamespace(compile=lambda: None)
   monkeypatch.setattr(build, 'transformer', lambda _: model(0.0))
   monkeypatch.setattr(trainer, 'compile_if_it_fits', lambda lowered: lowered)
+  lower = lambda self, state, *which: lowered.append(which) or program
+  monkeypatch.setattr(Trainer, '_lower', lower)
+  return lowered
 
 
-@pytest.mark.slow
-def test_all_shapes_take_as_many_slices_as_the_largest(quick, tmp_path, monkeypatch):
+@pytest.mark.parametrize(('answers', 'size'), [((None, 1), 4), ((None, None), 1)])
+def test_all_shapes_take_as_many_slices_as_the_largest(
+  answers: tuple, size: int, quick: list, tmp_path: pathlib.Path, monkeypatch
+):
   ours = Trainer(tiny_config(tokens_per_batch=64, max_shapes=2), corpus(tmp_path))
   ours.devices.pass_sizes = [8, 4, 1]
-  answers, said, sizes = iter([None]), [], []
-  length = lambda lowered: lowered.args_info[0][1].source.shape[-1]
-  fits = lambda lowered: sizes.append(length(lowered)) or next(answers, lowered)
+  remaining, said = iter(answers), []
+  fits = lambda lowered: next(remaining) and lowered
   monkeypatch.setattr(trainer, 'compile_if_it_fits', fits)
   with ours.compile(ours.initialize(), ours.batches.shapes, said.append):
-    pass
-  assert said[0] == 'a device computes 4 of its 8 slices at once'
-  assert sizes == [max(shape.source for shape in ours.batches.shapes)] * 2
+    ours.wait_for_all_programs()
+  assert said == [f'a device computes {size} of its 8 slices at once']
+  small, large = sorted(ours.batches.shapes, key=lambda shape: shape.source)
+  tried = [(large, 8), (large, 4), (large, 1)][: 2 + (size == 1)]
+  assert sorted(quick) == sorted([*tried, (small, size)])
 
 
 FAILURES = [
-  jax.errors.JaxRuntimeError('Shared memory size limit exceeded'),
+  jax.errors.JaxRuntimeError('Shared memory size limit exceeded\nand more'),
   RuntimeError('Unsupported GPU: Tesla V100'),
   ImportError("No module named 'triton'"),
   NotImplementedError(),
 ]
 
 
-@pytest.mark.parametrize('failure', FAILURES, ids=lambda x: type(x).__name__)
-def test_without_kernels_where_one_does_not_compile(
-  failure: Exception, quick, tmp_path, monkeypatch
-):
+def test_without_kernels_where_one_does_not_compile(quick, tmp_path, monkeypatch):
   """One line says so; with --config.kernels=plain none was tried."""
-  tried, said = [], []
+  tried, failures = [], iter(FAILURES)
 
   def lower(*_: Any) -> types.SimpleNamespace:
     tried.append(ops.kernel_mode.value)
     if tried[-1] != 'plain':
-      raise failure
+      raise next(failures)
     return types.SimpleNamespace(compile=lambda: None)
 
   monkeypatch.setattr(Trainer, '_lower', lower)
-  monkeypatch.setattr(kernels.Kernels, 'check', lambda *_: None)
-  ours = Trainer(tiny_config(max_shapes=1), corpus(tmp_path))
+  checked = []
+  monkeypatch.setattr(kernels.Kernels, 'check', lambda *of: checked.append(of[1:3]))
+  ours = Trainer(tiny_config(tokens_per_batch=64, max_shapes=2), corpus(tmp_path))
   ours._kernels.mode = 'cuda'
-  with ours.compile(ours.initialize(), ours.batches.shapes, said.append):
-    ours.wait_for_all_programs()
-  assert tried == ['cuda', 'plain']
-  reason = str(failure) or 'NotImplementedError'
-  assert len([line for line in said if line.endswith(f'since: {reason}')]) == 1
+  state = ours.initialize()
+  for failure in FAILURES:
+    said = []
+    shapes = [min(ours.batches.shapes, key=lambda s: s.rows * (s.source + s.target))]
+    with ours.compile(state, shapes, said.append):
+      ours.wait_for_all_programs()
+    make, batch = checked.pop()
+    assert make() is model(0.0) and batch.shape == shapes[0] and len(batch.source) == 1
+    reason = str(failure).partition('\n')[0] or 'NotImplementedError'
+    assert len([line for line in said if line.endswith(f'since: {reason}')]) == 1
+  assert tried == ['cuda', 'plain'] * len(FAILURES)
 
 
 @pytest.mark.parametrize(
@@ -147,41 +149,53 @@ def test_sizes_that_no_kernel_takes(changes: dict[str, Any], said: list[str]):
     assert line.startswith(start)
 
 
-def an_update(folder: pathlib.Path, mode: str) -> tuple[list[np.ndarray], list[str]]:
-  """Returns the parameters after an update, and what was said of kernels."""
-  said = []
-  config = tiny_config(max_shapes=1, slices=1, tokens_per_batch=40)
-  ours = Trainer(config, corpus(folder))
-  ours._kernels.mode = mode
-  state = ours.initialize()
-  with ours.compile(state, ours.batches.shapes, said.append):
-    state, _ = ours.step(state, ours.batch(0))
-  told = [line for line in said if 'kernel' in line]
-  return jax.tree.leaves(jax.device_get(state.params)), told
-
-
-@pytest.mark.slow
-def test_kernels_are_compared_before_they_are_trusted(tmp_path, monkeypatch):
-  """Training goes on without a wrong one; a comparison is made once."""
-  monkeypatch.setattr(build, 'transformer', lambda _: model(0.3))
-  plain, told = an_update(tmp_path, 'plain')
-  assert not told
-  row, compare, compared = ops_gpu._row_kernel, kernels.Kernels._difference, []
-  counted = lambda *inputs: compared.append(inputs) or compare(*inputs)
-  monkeypatch.setattr(kernels.Kernels, '_difference', counted)
-  monkeypatch.setattr(kernels.Kernels, '_path', lambda *_: tmp_path / 'right.json')
-  ours, told = an_update(tmp_path, 'interpret')
-  assert 'differ by' in told[0] and 'd_model=16' in told[1] and len(told) == 2
-  # This one counts the rows of padding.
+def test_a_wrong_kernel_is_left_out(tmp_path: pathlib.Path, monkeypatch):
+  """The comparison is kept, for the same model and code, and decides the next time."""
+  monkeypatch.setattr(platform, 'compilation_cache', lambda: tmp_path)
+  row = ops_gpu._row_kernel
+  # It counts the rows of padding.
   wrong = lambda z, labels, weights, *rest, **of: row(
     z, labels, jnp.ones(weights.shape), *rest, **of
   )
   monkeypatch.setattr(ops_gpu, '_row_kernel', wrong)
-  monkeypatch.setattr(kernels.Kernels, '_path', lambda *_: tmp_path / 'wrong.json')
+
+  def check(make: Callable, batch: Batch, config: ConfigDict) -> tuple[str, str]:
+    ours, said = kernels.Kernels(config, 'gpu'), []
+    assert ours.mode == 'cuda'
+    ours.mode = 'interpret'
+    ours.check(make, batch, said.append)
+    assert len(said) == 1
+    return ours.mode, said[0]
+
   jax.clear_caches()
-  for _ in range(2):
-    ours, told = an_update(tmp_path, 'interpret')
-    assert len(told) == 1 and told[0].startswith('training without kernels')
-    jax.tree.map(np.testing.assert_array_equal, ours, plain)
+  config, source = tiny_config(dtype='float32'), example()[0]
+  batch = Batch(source, source, source)
+  mode, said = check(lambda: model(0.0), batch, config)
   jax.clear_caches()
-  assert len(compared) == 2
+  assert mode == 'plain' and said.startswith('training without kernels')
+  (path,) = tmp_path.iterdir()
+  bound = 2**-11 * math.sqrt(12 * 5 * config.model.N)  # TF32 rounds to 11 bits
+  assert json.loads(path.read_text())['difference'] > 10 * bound
+  again = lambda: pytest.fail('compared again')
+  assert check(again, batch, config) == (mode, said)
+  for part, mode in (1.01, 'plain'), (0.99, 'interpret'):
+    path.write_text(json.dumps({'difference': part * bound}))
+    assert check(again, batch, config)[0] == mode
+  longer = Batch(*[np.pad(source, ((0, 0), (0, 0), (0, 1)))] * 3)
+  narrow, rounded = tiny_config(**{'model.d_ff': 8}), tiny_config(dtype='bfloat16')
+  for other in (longer, config), (batch, narrow), (batch, rounded):
+    with pytest.raises(pytest.fail.Exception):
+      check(again, *other)
+  path.write_text('{')
+  with pytest.raises(pytest.fail.Exception):
+    check(again, batch, config)
+
+
+def test_where_no_kernel_is_wanted():
+  """Nothing is compared, and an error of a program is its own."""
+  for config, device in (tiny_config(), 'cpu'), (tiny_config(kernels='plain'), 'gpu'):
+    ours = kernels.Kernels(config, device)
+    assert ours.mode == 'plain' and not [*ours.plain_forms([Shape(1, 999, 999)], 1)]
+    ours.check(None, None, None)
+    with pytest.raises(ZeroDivisionError):
+      ours.compile(lambda: 1 // 0, None)
