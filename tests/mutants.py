@@ -4,9 +4,9 @@
 
 mutmut makes the mutants of each function, in a clone of the last commit. This file is
 also a plugin of pytest there: it imports the room's default tests once, and forks for
-each mutant, in random order for MINUTES. mutmut's own runs give a mutant only the tests
-that called its function, and miss those that use what a fixture has called before;
-cosmic-ray starts pytest, and so JAX, for each mutant.
+each mutant, in random order for MINUTES; the tests of its file run first. mutmut's own
+runs give a mutant only the tests that called its function, and miss those that use what
+a fixture has called before; cosmic-ray starts pytest, and so JAX, for each mutant.
 
 A change of a sentence (a string with a space) is no mutant. Constants of modules and
 functions with decorators have none. results/mutants.json gets the room's counts by file
@@ -26,14 +26,16 @@ import sys
 import tempfile
 import time
 
+import hypothesis
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / 'results' / 'mutants.json'
 SETTINGS = '[mutmut]\nsource_paths=transformer_jax/\n'  # mutmut reads setup.cfg
-TESTS = '-n0 -x -q -p mutants -m'.split()
+TESTS = '-n0 -q -p mutants -m'.split()
 TESTS.append('not slow and not torch and not devices')
 KEY = 'MUTANT_UNDER_TEST'  # mutmut's functions read their variant from it
+reports: dict[str, tuple[float, bool]] = {}  # of a test: its seconds, and did it fail?
 
 
 def without_sentences(function: ast.FunctionDef) -> str:
@@ -68,15 +70,32 @@ def plant(path: pathlib.Path, module: str) -> dict[str, str]:
   return changes
 
 
+@pytest.hookimpl(trylast=True)  # after conftest's
+def pytest_configure() -> None:
+  """Has Hypothesis report what fails at once: nobody reads a smaller example."""
+  phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
+  quick = hypothesis.settings(phases=phases, database=None)
+  hypothesis.settings.register_profile('no shrinking', quick)
+  hypothesis.settings.load_profile('no shrinking')
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+  seconds, failed = reports.get(report.nodeid, (0.0, False))
+  reports[report.nodeid] = seconds + report.duration, failed or report.failed
+
+
 def pytest_runtestloop(session: pytest.Session) -> bool:
   """Runs the tests on the original, and then on mutants, each in a fork."""
   wanted = json.loads(pathlib.Path('mutants.json').read_text())
   began = time.monotonic()
-  if how := _wait({_fork(session, ''): ('', began + 3600)})['']:
-    raise SystemExit(f'the tests fail on the original: {how}')
+  _wait({_fork(session, ''): ('', began + 3600)})
   whole = time.monotonic() - began
-  end = time.monotonic() + 60 * wanted['minutes']
-  names = wanted['names']
+  original = json.loads(pathlib.Path('reports.json').read_text())
+  # Where mutmut's own frames are in the way, such as of a warning's line.
+  print('not used:', *(name for name, (_, failed) in original.items() if failed))
+  session.items = [item for item in session.items if not original[item.nodeid][1]]
+  session.items.sort(key=lambda item: original[item.nodeid][0])
+  names, end = wanted['names'], time.monotonic() + 60 * wanted['minutes']
   running: dict[int, tuple[str, float]] = {}
   ended: dict[str, str] = {}
   while running or (names and time.monotonic() < end):
@@ -85,7 +104,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
       running[_fork(session, name)] = name, time.monotonic() + 60 + 4 * whole
     else:
       ended |= _wait(running)
-  pathlib.Path('ended.json').write_text(json.dumps(ended))
+      pathlib.Path('ended.json').write_text(json.dumps(ended))
   return True
 
 
@@ -96,13 +115,13 @@ def _fork(session: pytest.Session, name: str) -> int:
   os.environ[KEY] = name
   module = name.rpartition('.x')[0].rpartition('.')[2]
   of_it = lambda item: item.path.stem == f'test_{module}'
-  items = sorted(session.items, key=of_it, reverse=True)  # they notice it soonest
+  items = sorted(session.items, key=of_it, reverse=True) if name else session.items
   for item, following in zip(items, [*items[1:], None], strict=True):
     item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-    if session.testsfailed:
-      if not name:
-        print(item.nodeid, flush=True)
+    if name and session.testsfailed:
       os._exit(1)
+  if not name:
+    pathlib.Path('reports.json').write_text(json.dumps(reports))
   os._exit(0)
 
 
