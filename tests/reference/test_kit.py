@@ -1,13 +1,16 @@
 """reference/ has what one_file.py and the package compute."""
 
+import json
 import pathlib
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from safetensors import numpy as safetensors
 
-from transformer_jax.reference import check, compute, kit, scores
+from transformer_jax.reference import check, compute, kit
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -16,12 +19,43 @@ def parameters() -> dict[str, np.ndarray]:
   return {name: x.astype(np.float64) for name, x in kit.read('parameters').items()}
 
 
-def test_forward_pass_and_learning_rates_are_those_of_one_file():
+def test_the_kit_is_written_again(tmp_path: pathlib.Path, monkeypatch):
+  """Gradients and updates take long: test_package_computes_the_kit has them."""
+  stored, backward = [*kit.FOLDER.iterdir()], kit.read('backward')
+  shutil.copy(kit.FOLDER / 'bleu.json', tmp_path)
+  monkeypatch.setattr(kit, 'FOLDER', tmp_path)
+  rate = {'learning_rate'}
+  monkeypatch.setattr(compute, 'gradient', lambda *_: {})
+  monkeypatch.setattr(
+    compute,
+    'updates',
+    lambda *_: {key: backward[key] for key in backward.keys() - rate},
+  )
+  kit.write()
+  rounded = lambda text: json.loads(text, parse_float=lambda x: round(float(x), 6))
+  for path in stored:
+    ours = tmp_path / path.name
+    if path.suffix == '.json':
+      assert rounded(ours.read_text()) == rounded(path.read_text()), path
+      continue
+    arrays, known = map(safetensors.load_file, (ours, path))
+    assert arrays.keys() == known.keys()
+    for name, x in arrays.items():
+      assert x.dtype == known[name].dtype
+      np.testing.assert_allclose(x, known[name], 1e-12, 1e-12, err_msg=name)
+  assert sum(path.stat().st_size for path in stored) <= 1_500_000
+  bleu = kit.read_json('bleu')
+  known = [*bleu['right'].values(), *bleu['wrong'].values()]
+  assert len({round(x, 2) for x in known}) == len(known)
+
+
+def test_arrays_are_those_of_one_file():
   right = check.right_arrays()
-  computed = check.arrays_of('forward') | check.arrays_of('learning_rate')
-  assert len(computed) == 53
-  for name, x in computed.items():
-    np.testing.assert_allclose(right[name], x, 1e-12, 1e-12, err_msg=name)
+  for group in ('forward', 'learning_rate', *kit.SEARCHES):
+    computed = check.arrays_of(group)
+    assert [*computed] == [name for name in right if check.group_of(name) == group]
+    for name, x in computed.items():
+      np.testing.assert_allclose(right[name], x, 1e-12, 1e-12, err_msg=name)
 
 
 def test_gradient_is_the_slope_of_the_loss():
@@ -52,30 +86,3 @@ def test_package_computes_the_kit(tmp_path: pathlib.Path):
   for name, x in computed.items():
     np.testing.assert_allclose(x, by_one_file[name], 1e-12, 1e-12, err_msg=name)
     np.testing.assert_allclose(check.right_arrays()[name], x, 1e-6, 1e-7, err_msg=name)
-
-
-def test_bleu():
-  stored = kit.read_json('bleu')
-  texts = stored['hypotheses'], stored['references']
-  assert len(texts[0]) == len(texts[1]) == 20
-  assert scores.right(*texts) == pytest.approx(stored['right'])
-  assert scores.wrong(*texts) == pytest.approx(stored['wrong'])
-  known = [*stored['right'].values(), *stored['wrong'].values()]
-  assert len({round(x, 2) for x in known}) == len(known)
-
-
-def test_size_of_the_kit():
-  assert sum(path.stat().st_size for path in kit.FOLDER.iterdir()) <= 1_500_000
-
-
-def test_searches_of_the_kit():
-  """Each translation is among those that ended, or was cut at the longest length."""
-  stored = kit.read_json('search')
-  for name, rows in stored['best'].items():
-    if name.endswith('.tokens'):
-      steps = stored['steps'][name.split('.')[1]]
-      for tokens, sentence, longest in zip(rows, steps, stored['longest'], strict=True):
-        tokens = [token for token in tokens if token]
-        ended = [tokens for step in sentence for _, tokens in step['ended']]
-        assert tokens in ended or len(tokens) == longest
-        assert len(sentence) <= longest
