@@ -14,13 +14,14 @@ import pytest
 from ml_collections import ConfigDict
 
 from configs import base
-from toy import corpus
+from toy import corpus, forms
 from toy.config import tiny
 from transformer_jax.data import batches
 from transformer_jax.data.corpus import Corpus
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
+from transformer_jax.model import build
 from transformer_jax.runs.records import best_step
 from transformer_jax.runs.run import Run, finished_steps
 from transformer_jax.training import loop
@@ -118,12 +119,13 @@ def test_checkpoints_records_and_measurements(tmp_path: pathlib.Path):
   assert [r['step'] for r in records if 'dev_perplexity' in r] == [4, 8, 10]
 
 
-def test_patience(tmp_path: pathlib.Path):
+def test_patience(tmp_path: pathlib.Path, capsys):
   """It ends two checkpoints after the best; started again, before any step."""
   perplexities = iter([5.0, 3.0, 3.0, 4.0])
   options = {'perplexity': lambda _: next(perplexities), 'patience': 2}
   kept, records = looped(tmp_path, Counter(40), **options)
   assert kept.steps == [4, 8, 12, 16] and best_step(records, 'perplexity') == 8
+  assert 'step 16: no better dev perplexity in 2 ' in capsys.readouterr().err
   again, _ = looped(tmp_path, Counter(40), start=16, **options)
   assert again.steps == []
 
@@ -286,6 +288,8 @@ def test_a_training(tmp_path: pathlib.Path, monkeypatch, capsys):
   config = tiny(tokens_per_batch=64, max_shapes=1, train_steps=9, slices=1, **kept)
   measured = iter([5.0, 1.0, 3.0, 2.0, 4.0])
   monkeypatch.setattr(loop.Perplexity, '__call__', lambda self, params: next(measured))
+  initial = lambda config: (None, forms.random_like(build.architecture(config)[1], 0.1))
+  monkeypatch.setattr(build, 'transformer', initial)
   run, interruption = Run(tmp_path / 'new'), Interruption()
 
   def said(**options: Any) -> str:

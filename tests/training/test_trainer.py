@@ -149,46 +149,84 @@ def test_sizes_that_no_kernel_takes(changes: dict[str, Any], said: list[str]):
     assert line.startswith(start)
 
 
-def test_a_wrong_kernel_is_left_out(tmp_path: pathlib.Path, monkeypatch):
-  """The comparison is kept, for the same model and code, and decides the next time."""
+def check(
+  make: Callable, batch: Batch, config: ConfigDict, mode: str = 'interpret'
+) -> tuple[str, list[str]]:
+  """Compares kernels of a mode; returns the mode of the training, and what is said."""
+  ours, said = kernels.Kernels(config, 'gpu'), []
+  assert ours.mode == 'cuda'
+  ours.mode = mode
+  ours.check(make, batch, said.append)
+  return ours.mode, said
+
+
+def batch_of(length: int) -> Batch:
+  return Batch(*[np.full((2, 3, length), 5)] * 3)
+
+
+def test_kernels_are_compared_once(tmp_path: pathlib.Path, monkeypatch):
+  """Each array, by its norm or by 1 % of the gradient's; the comparison is kept."""
+  off = {'large': 0.0, 'small': 0.0, 'loss': 0.0}
+
+  def compute(params: Any, source: Any, target: Any, key: Any, **_: Any) -> tuple:
+    has_kernels = ops.kernel_mode.value != 'plain'
+    if off['loss'] == math.inf and has_kernels:
+      raise RuntimeError('no kernel\nand more')
+    factor = lambda name: 1 + off[name] if has_kernels else 1
+    gradient = {name: x * factor(name) for name, x in params.items()}
+    return gradient, source.sum() * factor('loss'), jnp.float32(key.slices.sum() + 1)
+
+  monkeypatch.setattr(kernels, 'loss_and_gradient', compute)
   monkeypatch.setattr(platform, 'compilation_cache', lambda: tmp_path)
-  row = ops_gpu._row_kernel
-  # It counts the rows of padding.
+  params = {'large': np.full(4, 50.0), 'small': np.full(1, 0.1)}
+  model, batch, config = (
+    lambda: (None, params),
+    batch_of(6),
+    tiny_config(dtype='float32'),
+  )
+  bound = 2**-11 * math.sqrt(12 * 5 * config.model.N)  # TF32 rounds to 11 bits
+  again = lambda: pytest.fail('compared again')
+  for name, part in (('large', 1), ('small', 0.1), ('loss', 1)):
+    for times, mode in (1.02, 'plain'), (0.98, 'interpret'):
+      off.update(dict.fromkeys(off, 0.0) | {name: times * bound / part})
+      chosen, (said,) = check(model, batch, config)
+      assert chosen == mode and f'{times * bound:.2g} with kernels' in said
+      assert said.startswith('training without kernels') == (mode == 'plain')
+      (path,) = tmp_path.iterdir()
+      difference = json.loads(path.read_text())['difference']
+      assert difference == pytest.approx(times * bound, rel=1e-3)
+      assert check(again, batch, config) == (mode, [said])
+      path.write_text('{')  # damaged, so that it is made again
+  off['loss'] = math.inf
+  mode, said = check(model, batch, config)
+  assert mode == 'plain' and said[0].endswith(': no kernel') and len(said) == 2
+  assert path.read_text() == '{', 'kernels that failed may do so no more'
+  path.write_text('{"difference": 0}')
+  narrow, rounded = tiny_config(**{'model.d_ff': 8}), tiny_config(dtype='bfloat16')
+  for case in (batch_of(7), config), (batch, narrow), (batch, rounded):
+    with pytest.raises(pytest.fail.Exception):
+      check(again, *case)
+  with pytest.raises(pytest.fail.Exception):
+    check(again, batch, config, 'cuda')
+  monkeypatch.setattr(platform, 'compilation_cache', lambda: None)
+  off['loss'] = 0.0
+  assert check(model, batch, config)[0] == 'interpret'
+
+
+@pytest.mark.slow
+def test_a_wrong_kernel_is_left_out(monkeypatch):
+  """This one counts the rows of padding."""
+  monkeypatch.setattr(platform, 'compilation_cache', lambda: None)
+  batch, row = Batch(*[example()[0]] * 3), ops_gpu._row_kernel
+  config = tiny_config(dtype='float32')
+  assert check(lambda: model(0.0), batch, config)[0] == 'interpret'
   wrong = lambda z, labels, weights, *rest, **of: row(
     z, labels, jnp.ones(weights.shape), *rest, **of
   )
   monkeypatch.setattr(ops_gpu, '_row_kernel', wrong)
-
-  def check(make: Callable, batch: Batch, config: ConfigDict) -> tuple[str, str]:
-    ours, said = kernels.Kernels(config, 'gpu'), []
-    assert ours.mode == 'cuda'
-    ours.mode = 'interpret'
-    ours.check(make, batch, said.append)
-    assert len(said) == 1
-    return ours.mode, said[0]
-
   jax.clear_caches()
-  config, source = tiny_config(dtype='float32'), example()[0]
-  batch = Batch(source, source, source)
-  mode, said = check(lambda: model(0.0), batch, config)
+  assert check(lambda: model(0.0), batch, config)[0] == 'plain'
   jax.clear_caches()
-  assert mode == 'plain' and said.startswith('training without kernels')
-  (path,) = tmp_path.iterdir()
-  bound = 2**-11 * math.sqrt(12 * 5 * config.model.N)  # TF32 rounds to 11 bits
-  assert json.loads(path.read_text())['difference'] > 10 * bound
-  again = lambda: pytest.fail('compared again')
-  assert check(again, batch, config) == (mode, said)
-  for part, mode in (1.01, 'plain'), (0.99, 'interpret'):
-    path.write_text(json.dumps({'difference': part * bound}))
-    assert check(again, batch, config)[0] == mode
-  longer = Batch(*[np.pad(source, ((0, 0), (0, 0), (0, 1)))] * 3)
-  narrow, rounded = tiny_config(**{'model.d_ff': 8}), tiny_config(dtype='bfloat16')
-  for other in (longer, config), (batch, narrow), (batch, rounded):
-    with pytest.raises(pytest.fail.Exception):
-      check(again, *other)
-  path.write_text('{')
-  with pytest.raises(pytest.fail.Exception):
-    check(again, batch, config)
 
 
 def test_where_no_kernel_is_wanted():
