@@ -38,6 +38,8 @@ def assert_same(operation: Callable, plain: Callable, *inputs: jax.Array) -> Non
 def test_products():
   x = normal(2, 3, 5)
   assert_same(linear, jnp.matmul, x, normal(5, 4, seed=1))
+  # Of few outputs, whose gradient is smaller than the inputs.
+  assert_same(linear, jnp.matmul, normal(2, 3, 50), normal(50, 2, seed=1))
   for product in ops.logits, linear_transposed:
     assert_same(product, lambda x, table: x @ table.T, x, normal(11, 5, seed=1))
 
@@ -85,8 +87,23 @@ def test_float32_times_bfloat16(product: Callable, rows: tuple[int, int]):
     result, backward = jax.vjp(product, *inputs[:2])
     return result, *backward(inputs[2])
 
-  result, *gradients = run(x, stored, normal(*rows, 4, seed=2))
-  assert result.dtype == jnp.float32
-  expected = rounded(x) @ rounded(weight)
-  np.testing.assert_allclose(result, expected, atol=1e-5)
-  assert [g.dtype for g in gradients] == [jnp.float32, jnp.bfloat16]
+  by_result = normal(*rows, 4, seed=2)
+  result, by_x, by_stored = run(x, stored, by_result)
+  assert (result.dtype, by_x.dtype) == (jnp.float32, jnp.float32)
+  np.testing.assert_allclose(result, rounded(x) @ rounded(weight), atol=1e-5)
+  near = functools.partial(np.testing.assert_allclose, rtol=0.02, atol=0.02)
+  near(by_x, rounded(by_result) @ rounded(weight).T)
+  assert by_stored.dtype == jnp.bfloat16
+  by_weight = jnp.tensordot(rounded(x), rounded(by_result), ((0, 1), (0, 1)))
+  near(rounded(by_stored), by_weight if product is linear else by_weight.T)
+
+
+@pytest.mark.parametrize('condition', [True, False])
+def test_an_update_on_a_condition(condition: bool):
+  update = lambda x, tree: (x + 1, {'y': tree['y'] * x})
+  run = jax.jit(lambda *state: ops.update_if(state[0], update, *state[1:]))
+  x, tree = run(condition, normal(3), {'y': normal(3, seed=1)})
+  expected = (normal(3), {'y': normal(3, seed=1)})
+  expected = update(*expected) if condition else expected
+  np.testing.assert_allclose(x, expected[0], rtol=1e-6)
+  np.testing.assert_allclose(tree['y'], expected[1]['y'], rtol=1e-6)

@@ -371,6 +371,26 @@ def test_more_positions_than_are_learned():
     nnx.merge(graph, random_params(shapes))(ids, ids)
 
 
+@pytest.mark.parametrize(
+  ('how', 'of_products', 'of_layers'),
+  [
+    ({'backend': 'cpu'}, 'float32', 'float32'),
+    ({'backend': 'gpu'}, 'bfloat16', 'bfloat16'),
+    ({'backend': 'cpu', 'dtype': jnp.bfloat16}, 'bfloat16', 'float32'),
+    ({'backend': 'gpu', 'dtype': jnp.float32}, 'float32', 'float32'),
+  ],
+)
+def test_dtypes(how: dict[str, Any], of_products: str, of_layers: str):
+  """Parameters and logits are in float32; a CPU has no layers in bfloat16."""
+  graph, shapes = build.architecture(tiny(), **how)
+  assert {x.dtype for x in jax.tree.leaves(shapes)} == {jnp.dtype('float32')}
+  ids = jnp.ones((1, 3), int)
+  outputs = jax.eval_shape(lambda p: nnx.merge(graph, p)(ids, ids), shapes)
+  assert (outputs.table.dtype, outputs.x.dtype) == (of_products, of_layers)
+  logits = jax.eval_shape(lambda outputs: outputs.logits, outputs)
+  assert (logits.dtype, logits.shape) == ('float32', (1, 3, 60))
+
+
 @pytest.mark.slow
 def test_gradients_in_bfloat16_are_near_those_of_float32():
   """In an accelerator's forms."""
