@@ -22,17 +22,18 @@ def attention(tmp_path_factory: pytest.TempPathFactory) -> RunAttention:
   return RunAttention(LoadedRun(run, TRANSLATION))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize('merge', [True, False])
 def test_rows_sum_to_one_and_none_looks_ahead(attention: RunAttention, merge: bool):
-  all_maps = attention.maps(SENTENCES, [*SENTENCES[1:], None], merge)
-  for maps in all_maps:
+  all_maps = attention.maps(SENTENCES, SENTENCES[::-1], merge)
+  for maps, source in zip(all_maps, SENTENCES, strict=True):
     for kind in KINDS:
       weights, rows, columns = maps.of(kind)
       assert weights.shape == (2, 3, len(rows), len(columns))
       np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
     assert (np.triu(maps.decoder, 2 if merge else 1) == 0).all()
     assert maps.source[-1] == '</s>' and maps.of('decoder')[2][0] == '<s>'
+    text = ''.join(maps.source[:-1]).replace('\u2581', '').replace(' ', '')
+    assert text == source.replace(' ', '')
 
 
 @pytest.mark.slow
@@ -51,16 +52,21 @@ def test_words_end_at_spaces_and_at_final_punctuation(attention: RunAttention):
 
 
 def test_merging_sums_over_keys_and_averages_over_queries(attention: RunAttention):
-  (pieces,) = attention.maps(['seven-up two'], ['eight'], False)
-  (words,) = attention.maps(['seven-up two'], ['eight'], True)
-  spaces = [i for i, piece in enumerate(pieces.source) if piece[0] == '\u2581']
-  starts = [*spaces, len(pieces.source) - 1]
-  parts = [*zip(starts, [*starts[1:], len(pieces.source)], strict=True)]
-  assert words.source == ['seven-up', 'two', '</s>'] and parts[0][1] > 1
-  for row, (a, b) in enumerate(parts):
-    for column, (c, d) in enumerate(parts):
-      expected = pieces.encoder[..., a:b, c:d].sum(-1).mean(-1)
-      np.testing.assert_allclose(words.encoder[..., row, column], expected, atol=1e-6)
+  (pieces,) = attention.maps(['seven-up two'], ['acht zwei'], False)
+  (words,) = attention.maps(['seven-up two'], ['acht zwei'], True)
+  for kind in KINDS:
+    (small, *names), (large, *merged) = words.of(kind), pieces.of(kind)
+    spans = []
+    for few, many in zip(names, merged, strict=True):
+      starts = [n for n, x in enumerate(many) if x[0] in '\u2581<']
+      assert len(starts) == len(few) < len(many)
+      spans.append([*zip(starts, [*starts[1:], len(many)], strict=True)])
+    for row, (a, b) in enumerate(spans[0]):
+      for column, (c, d) in enumerate(spans[1]):
+        expected = large[..., a:b, c:d].sum(-1).mean(-1)
+        np.testing.assert_allclose(small[..., row, column], expected, atol=1e-6)
+  assert words.source == ['seven-up', 'two', '</s>']
+  assert words.of('decoder')[2] == ['<s>', 'acht', 'zwei']
 
 
 @pytest.mark.slow

@@ -2,7 +2,9 @@
 
 import importlib
 import pathlib
+import re
 
+import matplotlib.image
 import numpy as np
 import pytest
 
@@ -31,58 +33,114 @@ SENTENCES = [sentence(WORDS, ['Das', 'da', '</s>']), sentence(['a', '</s>'], ['<
 
 
 def test_pictures_of_the_chosen_layers(tmp_path: pathlib.Path):
+  """The words are text, whatever fonts are here."""
   choice = pictures.choose(SENTENCES, 'cross', [1, 3], [2], None)
-  written = pictures.write(tmp_path, SENTENCES, choice)
-  assert {*written} == {*tmp_path.iterdir()}
-  layers = [f'{n}.cross.layer-{layer}' for n in (1, 2) for layer in (1, 3)]
+  written = pictures.write(tmp_path / 'new', SENTENCES, choice)
   forms = [f'{f}.{end}' for f in ('lines', 'maps') for end in ('svg', 'png')]
-  names = {f'{layer}.{form}' for layer in layers for form in forms}
-  assert {path.name for path in written} == names
-  svg = (tmp_path / '1.cross.layer-3.lines.svg').read_text()
-  for word in ('$5$', '&lt;b&gt;fett&lt;/b&gt;', 'שלום'):
-    assert word in svg  # as text, whatever fonts are here
+  layers = [f'{n}.cross.layer-{layer}' for n in (1, 2) for layer in (1, 3)]
+  names = [f'{layer}.{form}' for layer in layers for form in forms]
+  assert written == [tmp_path / 'new' / name for name in names]
+  assert {*written} == {*(tmp_path / 'new').iterdir()}
+  for form in 'lines', 'maps':
+    path = tmp_path / 'new' / f'1.cross.layer-3.{form}.svg'
+    svg = path.read_text()
+    title = 'encoder-decoder attention, layer 3 of 3, head 2'
+    for words in (title, 'Das', '$5$', '&lt;b&gt;fett&lt;/b&gt;', 'שלום'):
+      assert f'>{words}</text>' in svg
+    inches = float(re.search(r'width="([\d.]+)pt"', svg)[1]) / 72
+    png = matplotlib.image.imread(path.with_suffix('.png'))
+    assert png.shape[1] == pytest.approx(150 * inches, abs=1)
+  small = choice._replace(layers=[0], rows=[None])
+  (again,) = pictures.write(tmp_path / 'again', SENTENCES[1:], small)[:1]
+  assert again.read_bytes() == written[8].read_bytes()
+
+
+def test_what_is_drawn_by_default():
+  """All heads of the last layer but one; a word's weights in a sentence that has it."""
+  assert pictures.choose(SENTENCES, 'cross', [], [], None) == (
+    *('cross', [1], [0, 1, 2, 3], [None, None]),
+  )
+  for kind, word, rows in ('cross', 'da', [1, None]), ('encoder', '</s>', [5, 1]):
+    assert pictures.choose(SENTENCES, kind, [3], [4], word) == (kind, [2], [3], rows)
+  single = [maps._replace(encoder=maps.encoder[:1]) for maps in SENTENCES]
+  assert pictures.choose(single, 'encoder', [], [], None).layers == [0]
 
 
 @pytest.mark.parametrize(
-  ('heads', 'chosen', 'lines', 'squares'),
+  ('heads', 'chosen', 'panels'),
   [
-    ([0, 1, 2, 3], 0, [12], [12]),  # Figure 3
-    ([1], 0, [9, 3], [0, 3]),
-    ([1, 2], 0, [9, 6], [0, 6]),  # Figure 4
-    ([1], None, [9], [0]),  # Figure 5
+    ([0, 1, 2, 3], 0, [([0, 1, 2, 3], 0)]),  # Figure 3
+    ([1], 0, [([1], None), ([1], 0)]),
+    ([1, 2], 0, [([1], None), ([1, 2], 0)]),  # Figure 4
+    ([1], None, [([1], None)]),  # Figure 5
+    ([1, 3], None, [([1, 3], None)]),
   ],
 )
-def test_panels_of_the_figures(heads, chosen, lines, squares):
-  """Of a head for all words, and of heads for a word, with a square for each weight.
+def test_panels_of_the_figures(heads, chosen, panels):
+  """A line leads from row to column, as strong as its weight, in its head's colour.
 
-  The weights are the strengths of lines and squares.
+  A chosen word has a square for each weight, too, beside the column's word.
   """
-  weights = np.linspace(0.1, 0.9, H * 9).reshape(H, 3, 3)
-  figure = pictures.draw_lines(weights, WORDS[:3], WORDS[:3], heads, chosen, '')
-  strengths = lambda parts: [part.get_alpha() for part in parts]
-  assert [len(axes.lines) for axes in figure.axes] == lines
-  *_, last = figure.axes
-  shown = weights[heads] if chosen is None else weights[heads, chosen]
-  assert strengths(last.lines) == [*shown.flat]
-  if chosen is not None:
-    assert strengths(last.patches) == [*shown.flat]
-  assert [len(axes.patches) for axes in figure.axes] == squares
+  weights = np.linspace(0.01, 1.1, H * 12).reshape(H, 3, 4).clip(0, 1.01)
+  figure = pictures.draw_lines(
+    weights, WORDS[:3], WORDS[:4], heads, chosen, 'a $ title'
+  )
+  assert len(figure.axes) == len(panels) and figure.get_suptitle() == 'a $ title'
+  colours = {}
+  for axes, (shown, row) in zip(figure.axes, panels, strict=True):
+    expected = {
+      (head, t, s): min(weights[head, t, s], 1.0)
+      for head in shown
+      for t in (range(3) if row is None else [row])
+      for s in range(4)
+      if weights[head, t, s] >= 0.02
+    }
+    lines = zip(axes.lines, expected.items(), strict=True)
+    for line, ((head, t, s), weight) in lines:
+      np.testing.assert_array_equal(line.get_xydata(), [(0, t), (1, s)])
+      assert line.get_alpha() == weight
+      assert (colours.setdefault(head, line.get_color()) == line.get_color()).all()
+    if row is None:
+      expected = {}
+    for square, ((head, _, s), weight) in zip(
+      axes.patches, expected.items(), strict=True
+    ):
+      left, bottom = square.get_xy()
+      assert left == pytest.approx(1.02 + shown.index(head) * square.get_width())
+      assert bottom + square.get_height() / 2 == pytest.approx(s)
+      assert square.get_facecolor() == pytest.approx((*colours[head], weight))
+    texts = [
+      (x.get_text(), *x.get_position(), x.get_ha(), x.get_alpha()) for x in axes.texts
+    ]
+    right = 1.05 + 0.06 * len(shown) * (row is not None)
+    faint = lambda n, row=row: 1 if row in (None, n) else 0.4
+    assert texts == [
+      *((word, -0.05, n, 'right', faint(n)) for n, word in enumerate(WORDS[:3])),
+      *((word, right, n, 'left', None) for n, word in enumerate(WORDS[:4])),
+    ]
+    assert axes.get_ylim() == (3.5, -0.5) and not axes.axison
+    assert axes.get_xlim()[0] < -1 and axes.get_xlim()[1] > right + 1
+    assert not any(text.get_parse_math() for text in axes.texts)
+  assert len({tuple(colour) for colour in colours.values()}) == len(colours)
 
 
 def test_heat_maps():
   """Each of a head's weights, from 0 to 1 in all maps, with the words beside them."""
-  weights = np.linspace(0.1, 0.9, H * 6).reshape(H, 2, 3)
-  figure = pictures.draw_maps(weights, WORDS[:2], WORDS[:3], [1, 3], 'a title')
-  first, second, bar = figure.axes
-  for head, axes in (2, first), (4, second):
-    (image,) = axes.images
-    np.testing.assert_array_equal(image.get_array(), weights[head - 1])
-    assert image.get_clim() == (0, 1) and axes.get_title() == f'head {head}'
-  names = lambda labels: [label.get_text() for label in labels]
-  assert names(first.get_xticklabels()) == WORDS[:3]
-  assert names(first.get_yticklabels()) == WORDS[:2]
-  assert figure.get_suptitle() == 'a title' and bar.get_ylabel() == 'weight'
-  assert len(pictures.draw_maps(weights, WORDS[:2], WORDS[:3], [0], '').axes) == 2
+  weights = np.linspace(0.1, 0.9, 6 * 6).reshape(6, 2, 3)
+  for heads in [1, 3], [0], [0, 1, 2, 3, 5]:
+    figure = pictures.draw_maps(weights, WORDS[:2], WORDS[:3], heads, 'a title')
+    *grid, bar = figure.axes
+    assert bar.get_ylabel() == 'weight' and figure.get_suptitle() == 'a title'
+    shown = [axes for axes in grid if axes.axison]
+    assert len(grid) == {2: 2, 1: 1, 5: 8}[len(heads)] and shown == grid[: len(heads)]
+    for head, axes in zip(heads, shown, strict=True):
+      (image,) = axes.images
+      np.testing.assert_array_equal(image.get_array(), weights[head])
+      assert image.get_clim() == (0, 1) and axes.get_title() == f'head {head + 1}'
+    names = lambda labels: [label.get_text() for label in labels]
+    lowest = shown[-4:]  # of each column
+    assert all(names(axes.get_xticklabels()) == WORDS[:3] for axes in lowest)
+    assert names(grid[0].get_yticklabels()) == WORDS[:2]
 
 
 def test_messages():

@@ -117,39 +117,81 @@ def test_measures_are_means_over_queries(kind: str):
     survey.survey(KnownHeads(), [])
 
 
-def test_tables_name_heads():
-  text = survey.survey_table(survey.survey(KnownHeads(), pairs(60)), 'about')
-  row = lambda start: next(x for x in text.splitlines() if x.startswith(f'| {start} |'))
-  assert 'about' in text and '1.1 (1.00), ' in row('encoder self | previous')
-  assert '| 1.1 (0.00), 1.2 (0.00), 1.3 (0.00) |' in row(
-    'decoder self | entropy, least'
+def table(text: str) -> list[list[str]]:
+  """Returns the cells of a Markdown table's lines, without its header."""
+  lines = [line for line in text.splitlines() if line.startswith('|')]
+  return [[cell.strip() for cell in line.strip('|').split('|')] for line in lines[2:]]
+
+
+def test_a_table_names_heads():
+  """Those with the most of a measure; of distance and entropy those with the least."""
+  first, second = (
+    np.array([[0.0, 0.5], [1.0, 0.25]]),
+    np.array([[3, 1.5, 2], [0, 4, 1]]),
   )
-  assert '| 1.3 (1.00), 1.1 (0.19), ' in row('encoder-decoder | ends')
+  text = survey.survey_table(
+    {
+      'encoder': {'ends': survey.Measure(first, 0.125)},
+      'cross': {name: survey.Measure(second, 2) for name in ('distance', 'entropy')},
+    },
+    'of what',
+  )
+  most, least = (
+    '2.2 (4.00), 1.1 (3.00), 1.3 (2.00)',
+    '2.1 (0.00), 2.3 (1.00), 1.2 (1.50)',
+  )
+  assert table(text) == [
+    ['encoder self', 'ends', '0.12', '2.1 (1.00), 1.2 (0.50), 2.2 (0.25)'],
+    ['encoder-decoder', 'distance', '2.00', most],
+    ['encoder-decoder', 'distance, least', '2.00', least],
+    ['encoder-decoder', 'entropy', '2.00', most],
+    ['encoder-decoder', 'entropy, least', '2.00', least],
+  ]
+  assert text.startswith('## ') and '\n\nof what\n\n|' in text
+  assert '\n\n\n' not in survey.survey_table({'encoder': {}}, '')
 
 
-COSTS = np.array([[-0.1, 1.0, 0.0, 0.5]])
+COSTS = np.array([[-0.1, 1.0], [0.0, 0.5], [0.02, -0.25]])
 PRUNED = survey.Pruning(5.0, {kind: 5 + n * COSTS for n, kind in enumerate(KINDS, 1)})
 
 
 def test_a_table_has_the_costs_of_heads():
   text = survey.pruning_table(PRUNED)
-  most, least = '1.2 (+1.000), 1.4 (+0.500), 1.3 (+0.000)', '1.1 (-0.100), 1.3 (+0.000)'
-  assert f'| encoder self | {most} | {least}, 1.4 (+0.500) | 2 of 4 |' in text
-  assert '5.000' in text and '| encoder-decoder | 1.2 (+3.000), ' in text
+  most = '1.2 (+1.000), 2.2 (+0.500), 3.1 (+0.020)'
+  least = '3.2 (-0.250), 1.1 (-0.100), 2.1 (+0.000)'
+  first, _, last = table(text)
+  assert first == ['encoder self', most, least, '3 of 6']
+  assert last[:2] == ['encoder-decoder', '1.2 (+3.000), 2.2 (+1.500), 3.1 (+0.060)']
+  assert 'is 5.000;' in text
 
 
 def test_maps_have_the_numbers_of_heads():
+  """In the colours of a map, and as text that can be read upon them."""
   figure = pictures.draw_pruning(PRUNED)
+  assert figure.get_suptitle().endswith(' 5.000')
+  names = lambda labels: [text.get_text() for text in labels]
   for n, (kind, axes) in enumerate(zip(KINDS, figure.axes, strict=True), 1):
     np.testing.assert_allclose(axes.images[0].get_array(), n * COSTS)
     assert axes.get_title() == KINDS[kind]
-    assert [text.get_text() for text in axes.texts][1] == f'{n}.00'
-    assert [text.get_text() for text in axes.get_xticklabels()] == [*'1234']
+    assert names(axes.get_xticklabels()) == ['1', '2'] and axes.get_xlabel() == 'head'
+    assert names(axes.get_yticklabels()) == [*'123'] and axes.get_ylabel() == 'layer'
+  assert names(figure.axes[0].texts) == ['-.10', '1.00', '.00', '.50', '.02', '-.25']
+  assert [text.get_position() for text in axes.texts] == [
+    (head, layer) for layer in range(3) for head in range(2)
+  ]
+  shades = [text.get_color() for text in axes.texts]
+  assert shades == ['white', 'black', 'white', 'black', 'white', 'white']
   surveyed = survey.survey(KnownHeads(), pairs(60))
-  shown = {axes.get_title(): axes for axes in pictures.draw_survey(surveyed).axes}
-  for kind, name in (('encoder', 'next'), ('decoder', 'ends'), ('cross', 'entropy')):
-    (image,) = shown[f'{KINDS[kind]}: {name}'].images
-    np.testing.assert_array_equal(image.get_array(), surveyed[kind][name].heads)
+  axes = pictures.draw_survey(surveyed).axes
+  shown = {x.get_title(): x.images[0].get_array() for x in axes if x.axison}
+  expected = {
+    f'{KINDS[kind]}: {name}': measure.heads
+    for kind, measures in surveyed.items()
+    for name, measure in measures.items()
+  }
+  assert [*shown] == [*expected] and len(axes) == 3 * max(map(len, surveyed.values()))
+  for title, heads in expected.items():
+    np.testing.assert_array_equal(shown[title], heads)
 
 
 def test_a_head_without_output():

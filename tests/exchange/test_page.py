@@ -3,15 +3,18 @@
 import base64
 import importlib
 import json
+import math
 import pathlib
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+import sentencepiece
 
 import transformer_jax
 from toy import browser, untrained
@@ -20,8 +23,7 @@ from transformer_jax.analysis.survey import without_head
 from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.exchange import page
 from transformer_jax.exchange.export import export
-from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.run import Run
+from transformer_jax.model import flops
 
 ROOT = pathlib.Path(__file__).parents[2]
 PRETRAINED = ROOT / 'pretrained/tatoeba.en-de'
@@ -64,13 +66,78 @@ def compare(
       np.testing.assert_allclose(theirs[number]['weights'][kind], expected, atol=1e-3)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings('ignore::UserWarning')
-def test_an_untrained_model(workdir: pathlib.Path, tmp_path: pathlib.Path):
-  path = tmp_path / 'page.html'
-  export(workdir, 'page', path, None, None, None)
-  lines = ['one, two "five"', ' seven-up  six\u00a0', 'one Ω']
-  compare(path, rounded(workdir), lines, heads=False)
+def read_parameters(model: dict, tree: Any) -> Any:
+  """Returns a tree of spans as the tree of what they hold."""
+  content = base64.b64decode(model['parameters'])
+  numbers = np.frombuffer(content, ml_dtypes.bfloat16).astype(np.float32)
+  leaf = lambda x: isinstance(x, list)
+  return jax.tree.map(lambda span: numbers[slice(*span)], tree, is_leaf=leaf)
+
+
+def transposed(path: tuple, x: np.ndarray) -> np.ndarray:
+  """Returns [outputs, inputs] of a weight; heads and d_k or d_v are one axis."""
+  names = {part.key for part in path}
+  if 'output' in names:
+    return x.transpose(2, 0, 1)  # [H, d_v, D]
+  return np.moveaxis(x, 0, -1) if names & {'query', 'key', 'value', 'kernel'} else x
+
+
+def test_what_a_page_holds(workdir: pathlib.Path, tmp_path: pathlib.Path):
+  """The run's parameters, vocabularies and settings, and what is shown at first."""
+  changes = {'model.positions': 'learned', 'model.max_positions': 64, 'model.N': 3}
+  changes |= {'model.vocab_size': 320, 'model.target_vocab_size': 310}
+  changes |= {f'data.{name}': True for name in ('byte_fallback', 'nfc', 'lowercase')}
+  other, path = untrained.write(tmp_path, **changes), tmp_path / 'page.html'
+  config = (other / 'config.json').read_text()
+  (other / 'config.json').write_text(config.replace('"de"', '"xx"'))
+  (other / 'LICENSE').write_text('</script> of mine')
+  dev = '{"step": 1, "dev_perplexity": %s}\n' * 3 % (9.0, math.e, 'null')
+  (other / 'metrics.jsonl').write_text(dev)
+  for folder, title in (workdir, 'English to German'), (other, 'English to xx'):
+    printed = export(folder, 'page', path, None, None, None)
+    assert printed.startswith(f'{path}: ')
+    content, run = browser.scripts(path), rounded(folder)
+    path.unlink()
+    shown, model = (json.loads(content[name]) for name in ('shown', 'model'))
+    config, is_other = run.config, folder == other
+    for (name, ours), theirs in zip(
+      jax.tree.flatten_with_path(run.params)[0],
+      jax.tree.leaves(read_parameters(model, model.pop('tree'))),
+      strict=True,
+    ):
+      expected = transposed(name, np.asarray(ours)).ravel()
+      np.testing.assert_array_equal(theirs, expected, str(name))
+    vocabularies = [*run.vocabularies][: 1 + is_other]
+    for ours, theirs in zip(vocabularies, model.pop('vocabularies'), strict=True):
+      spm = sentencepiece.SentencePieceProcessor(model_file=str(ours.path))
+      assert theirs == {
+        'pieces': ours.pieces(),
+        'scores': [*map(spm.get_score, range(len(spm)))],
+        'bytes': spm.piece_to_id('<0x00>') if is_other else None,
+        'nfc': is_other,
+        'lowercase': is_other,
+      }
+    del model['parameters']
+    sizes = 'N', 'd_model', 'h', 'd_k', 'd_v'
+    assert model == {
+      'sizes': {name: config.model[name] for name in sizes},
+      **{name: config[name] for name in ('beam', 'alpha', 'extra_length')},
+      'language': 'en',
+      'longest': 64 if is_other else 512,
+      'max_positions': 64 if is_other else None,
+      'nats': 1.0 if is_other else None,
+    }
+    about = shown.pop('about')
+    assert f'{flops.parameters(config.model):,} parameters' in about
+    assert '`' not in about
+    assert shown == {
+      'title': title,
+      'rights': '</script> of mine' if is_other else '',
+      'languages': ['en', config.data.target_language],
+      'text': 'Where is the nearest station?',
+      **{'beam': 4, 'alpha': 0.6, 'sentences': [], 'N': config.model.N, 'H': 3},
+      **{'kind': 'cross', 'layer': int(is_other), 'heads': [0, 1, 2], 'word': None},
+    }
 
 
 @pytest.mark.slow
@@ -86,6 +153,7 @@ def test_the_published_model(published: pathlib.Path):
 @pytest.mark.parametrize(
   'changes',
   [
+    {},
     {'model.positions': 'learned', 'model.max_positions': 64},
     {'model.target_vocab_size': 40},
     {
@@ -98,10 +166,11 @@ def test_the_published_model(published: pathlib.Path):
 )
 @pytest.mark.filterwarnings('ignore::UserWarning')
 def test_other_models(changes: dict, tmp_path: pathlib.Path):
-  """Learned positions, a vocabulary for each side, bytes."""
+  """Untrained, with learned positions, a vocabulary for each side, bytes."""
   workdir, path = untrained.write(tmp_path, **changes), tmp_path / 'page.html'
   export(workdir, 'page', path, None, None, None)
-  compare(path, rounded(workdir), ['One, two', 'six Ω \u00e9 e\u0301', 'ten'])
+  lines = 'One, two "five"', ' seven-up  six\u00a0', 'six Ω \u00e9 e\u0301', 'ten'
+  compare(path, rounded(workdir), lines, heads=bool(changes))
 
 
 @pytest.mark.slow
@@ -195,15 +264,3 @@ def test_stored_sentences_in_a_browser(workdir: pathlib.Path, tmp_path: pathlib.
     tab.evaluate('(x => (x.value = 1, x.onchange()))(document.all.sentences)')
     tab.click('[value=decoder]')
     assert text_of(tab, '#columns span') == ['<s>', 'drei']
-
-
-def test_models_that_no_page_has(workdir: pathlib.Path):
-  for key, value, message in (
-    ('task', 'parsing', 'a page translates, and task=parsing: --format=run takes any'),
-    ('model.d_ff', 200_000, r'[\d,]+ parameters: a page has 30,000,000 at most'),
-  ):
-    config = Run(workdir).config()
-    with config.unlocked():
-      config.update_from_flattened_dict({key: value})
-    with pytest.raises(UserError, match=message):
-      page.check(config)

@@ -1,21 +1,18 @@
-"""Other programs compute what we compute, with our models."""
+"""transformers computes what we compute, with our models."""
 
 import pathlib
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
-import sentencepiece
 
 import transformer_jax
 from toy import corpus
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.loaded_run import LoadedRun
-from transformer_jax.exchange.export import export
 
 torch = pytest.importorskip('torch')
 transformers = pytest.importorskip('transformers')
-ctranslate2 = pytest.importorskip('ctranslate2')
 
 pytestmark = pytest.mark.torch
 
@@ -51,20 +48,13 @@ class HuggingFace:
 
 def assert_same_scores(
   ours: LoadedRun,
-  theirs: list[np.ndarray],
-  sources: Sequence[str] = SOURCES,
-  targets: Sequence[str] = TARGETS,
+  theirs: HuggingFace,
+  sources: Sequence[str],
+  targets: Sequence[str],
 ) -> None:
-  for scored, row in zip(ours.score(sources, targets), theirs, strict=True):
+  both = ours.score(sources, targets), theirs.score(sources, targets)
+  for scored, row in zip(*both, strict=True):
     np.testing.assert_allclose(scored.log_probabilities, row, atol=TOLERANCE)
-
-
-def assert_same_words(ours: LoadedRun, theirs: list[list[str]]) -> None:
-  """Compares greedy translations, up to the limit of ours."""
-  for (best, *_), row in zip(ours.hypotheses(SOURCES), theirs, strict=True):
-    expected = ours.pieces(best)
-    assert row[: len(expected)] == expected and len(best.tokens) > 5
-    assert best.tokens[-1] != EOS or row[len(expected) :][:1] in ([], ['</s>'])
 
 
 @pytest.fixture(scope='module')
@@ -75,8 +65,13 @@ def ours(workdir: pathlib.Path) -> LoadedRun:
 @pytest.mark.filterwarnings('ignore:cut at the length limit')
 def test_hugging_face_computes_the_same(ours: LoadedRun, marian: pathlib.Path):
   theirs = HuggingFace(marian)
-  assert_same_scores(ours, theirs.score(SOURCES, TARGETS))
-  assert_same_words(ours, theirs.greedy(SOURCES, 30))
+  assert_same_scores(ours, theirs, SOURCES, TARGETS)
+  # Greedy translations, up to the limit of ours.
+  both = zip(ours.hypotheses(SOURCES), theirs.greedy(SOURCES, 30), strict=True)
+  for (best, *_), row in both:
+    expected = ours.pieces(best)
+    assert row[: len(expected)] == expected and len(best.tokens) > 5
+    assert best.tokens[-1] != EOS or row[len(expected) :][:1] in ([], ['</s>'])
 
 
 SPECIALS = '<pad>', '</s>', '<s>', '<unk>'
@@ -89,23 +84,5 @@ SPECIAL_TEXTS = [
 
 def test_special_tokens_in_a_text_are_text(ours: LoadedRun, marian: pathlib.Path):
   """`</s>` and the like, anywhere in a source or a target, alone or within a word."""
-  theirs = HuggingFace(marian).score(SPECIAL_TEXTS, SPECIAL_TEXTS[::-1])
+  theirs = HuggingFace(marian)
   assert_same_scores(ours, theirs, SPECIAL_TEXTS, SPECIAL_TEXTS[::-1])
-
-
-@pytest.mark.filterwarnings('ignore:cut at the length limit')
-def test_ctranslate2_computes_the_same(
-  ours: LoadedRun, workdir: pathlib.Path, tmp_path: pathlib.Path
-):
-  folder = tmp_path / 'out'
-  export(workdir, 'ctranslate2', folder, 'float32', None, None)
-  theirs = ctranslate2.Translator(str(folder))
-  spm = [
-    sentencepiece.SentencePieceProcessor(model_file=str(folder / f'{side}.spm'))
-    for side in ('source', 'target')
-  ]
-  cut = [spm[0].encode(SOURCES, out_type=str), spm[1].encode(TARGETS, out_type=str)]
-  scores = [np.array(one.log_probs) for one in theirs.score_batch(*cut)]
-  assert_same_scores(ours, scores)
-  best = theirs.translate_batch(cut[0], beam_size=1, max_decoding_length=30)
-  assert_same_words(ours, [one.hypotheses[0] for one in best])

@@ -109,8 +109,9 @@ def draw_maps(
   figure = Figure((1.5 + across * width, 1.2 + down * height), layout='constrained')
   figure.suptitle(title, fontsize='medium', **PLAIN)
   grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
-  for axes in grid.flat[len(heads) :]:
-    axes.axis('off')
+  for number in range(len(heads), grid.size):
+    grid.flat[number].axis('off')
+    grid.flat[number - across].tick_params(labelbottom=True)  # now the lowest
   for axes, head in zip(grid.flat, heads, strict=False):
     image = axes.imshow(weights[head], vmin=0, vmax=1, cmap='viridis', aspect='auto')
     axes.set_title(f'head {head + 1}', fontsize='small')
