@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -14,8 +15,9 @@ from toy.config import tiny
 from toy.corpus import GERMAN, WORDS, prepare, write_raw
 from transformer_jax.data.corpus import Corpus
 from transformer_jax.data.vocabulary import Vocabulary
+from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.run import Run
+from transformer_jax.runs.run import Run, find_parent, start_from
 
 
 def prepared(
@@ -237,3 +239,64 @@ def test_a_folder_has_one_trainer(tmp_path: pathlib.Path):
   assert named in str(caught.value) and str(run.workdir) in str(caught.value)
   with run.locked():
     pass
+
+
+def test_a_run_starts_from_another(started: Run, tmp_path: pathlib.Path):
+  """From its newest checkpoint, a step or the best; going on, from the one before."""
+  manifest = lambda step: started.checkpoints / str(step) / 'manifest.json'
+
+  def add(step: int) -> None:
+    manifest(step).parent.mkdir(parents=True)
+    manifest(step).write_text(f'{{"step": {step}}}')
+
+  def start(
+    chosen: str = '', name: str = 'new', **model: int
+  ) -> ml_collections.ConfigDict:
+    config = tiny(
+      **{'model.vocab_size': 50} | {f'model.{k}': n for k, n in model.items()}
+    )
+    start_from(config, pathlib.Path(f'{started.workdir}{chosen}'), tmp_path / name)
+    return config
+
+  with pytest.raises(UserError, match='no finished checkpoint to start from'):
+    start()
+  add(5)
+  add(10)
+  new = start()
+  assert new.init_from.to_dict() == {
+    'run': str(started.workdir.resolve()),
+    'step': 10,
+    'sha256': files.sha256(manifest(10)),
+    'vocabulary': files.sha256(started.workdir / 'vocabulary.model'),
+  }
+  assert new.model.vocab_size == 60 and new.data.name.startswith('toy.')
+  assert find_parent(new.init_from) == (started, 10)
+  assert start(':5').init_from.step == 5
+  resumed = Run(tmp_path / 'resumed')
+  resumed.workdir.mkdir()
+  (resumed.workdir / 'config.json').write_text(new.to_json_best_effort())
+  add(15)
+  assert start(name='resumed').init_from.step == 15, 'it has no step yet'
+  resumed.metrics.write_text('{"step": 1}\n')
+  assert start(name='resumed').init_from == new.init_from
+  assert start(':5', name='resumed').init_from.step == 5
+  config = json.loads((started.workdir / 'config.json').read_text())
+  config |= {'best_by': 'perplexity'}
+  (started.workdir / 'config.json').write_text(json.dumps(config))
+  lines = ({'step': n, 'dev_perplexity': n} for n in (15, 10))
+  started.metrics.write_text(''.join(json.dumps(x) + '\n' for x in lines))
+  assert start(':best').init_from.step == 10 and started.dev_nats() == math.log(10)
+  with pytest.raises(
+    UserError, match=':7: no such checkpoint; the steps are 5, 10, 15'
+  ):
+    start(':7')
+  with pytest.raises(
+    UserError, match='give --config.model.N=1 --config.model.d_ff=32$'
+  ):
+    start(N=3, d_ff=64)
+  for spoil in (lambda: manifest(10).write_text('{}')), manifest(10).unlink:
+    spoil()
+    with pytest.raises(
+      UserError, match='not the checkpoint that this run was to start'
+    ):
+      find_parent(new.init_from)
