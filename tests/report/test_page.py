@@ -1,6 +1,9 @@
 """Blocks as Markdown, read by a library that knows it, and as an HTML page."""
 
 import html.parser
+import pathlib
+import re
+import xml.etree.ElementTree
 
 import markdown_it
 import pytest
@@ -67,3 +70,43 @@ def test_no_text_is_markup(text: str):
   whole = Reader(page.page('t', blocks(text)))
   assert whole.tags == Reader(page.page('t', blocks('plain'))).tags
   assert ''.join(whole.words).split()[-len(expected) :] == expected
+
+
+def test_pictures_stand_beside_a_page_or_in_it(tmp_path: pathlib.Path):
+  """Adjacent ones are together; each says what it shows."""
+  first, second, third = (
+    page.Picture(f'n {n}', f'<{n}> & b', f'<svg width="{n}"><g/></svg>') for n in '123'
+  )
+  parts = [page.paragraph('a'), first, second, page.paragraph('b'), third]
+  page.write_markdown(parts, tmp_path / 'my page.md')
+  text = (tmp_path / 'my page.md').read_text()
+  reader = rendered(text)
+  assert reader.tags.count('img') == 3 and text == page.markdown(parts, 'my page')
+  assert reader.links == [f'my%20page.n%20{n}.svg' for n in '123']
+  order = [text.find(x) for x in ('a\n', '1.svg', '2.svg', 'b\n', '3.svg')]
+  assert order == sorted(order)
+  assert page.markdown(parts) == 'a\n\nb\n'
+  for number in '123':
+    svg = (tmp_path / f'my page.n {number}.svg').read_text()
+    root = xml.etree.ElementTree.fromstring(svg)
+    assert root.get('width') == number and [x.tag for x in root] == ['style', 'g']
+    for light, dark in page.COLOURS.values():
+      assert light in root[0].text and dark in root[0].text
+  html = page.page('of <x> & y', parts)
+  assert '<title>of &lt;x&gt; &amp; y</title>' in html
+  whole = Reader(html)
+  assert whole.tags.count('figure') == 3 and whole.tags.count('div') == 2
+  assert [*re.findall('aria-label="(.*?)"', html)] == [
+    f'&lt;{n}&gt; &amp; b' for n in '123'
+  ]
+
+
+def test_a_table_names_its_rows_and_aligns_numbers():
+  text = page.table(['row', 'number', 'text'], [['1', '2.5', 'x'], ['b', '–', '3']])
+  assert text.split('\n')[1] == '| --- | ---: | --- |'
+  source = page.page('t', [page.table_of([{'a': '1', 'b': '2'}, {'a': '3', 'b': '4'}])])
+  for name, number in ('1', '2'), ('3', '4'):
+    cell = f'<td style="text-align:right">{number}</td>'
+    assert f'<th scope="row">{name}</th>\n{cell}' in source
+  assert source.count('<th>') + source.count('<th ') == 4
+  assert '<div class="scroll"><table>' in source and '</table></div>' in source

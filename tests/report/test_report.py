@@ -8,11 +8,11 @@ from typing import NamedTuple
 import pytest
 
 from scripts import report as script
-from toy.results import CARD, cells, changed, of_row, scored, written
+from toy.results import CARD, cells, changed, of_row, written
 from transformer_jax.data.corpus import Overlap, read_card, write_card
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.report import comparison, listing, paper, results
+from transformer_jax.report import comparison, paper, results
 from transformer_jax.report import report as module
 from transformer_jax.report.results import HeldOut, ScoredRun
 from transformer_jax.scoring import significance, translations
@@ -251,11 +251,6 @@ def test_readme_and_page_say_what_the_report_says():
     assert in_page[0].split(' | ')[2:4] == ours
     verdicts = [cell.partition(':')[0].strip('*') for cell in ours]
     assert in_readme[0].split(' | ')[1:3] == verdicts
-
-
-def test_a_run_is_represented_by_its_newest_step():
-  newest, usual = scored(changed(of_row(), step=4000, beam=1)), scored(of_row())
-  assert listing.representatives([usual, newest, usual]) == [newest]
 
 
 @pytest.mark.parametrize(('folder', 'section'), PUBLISHED.items())

@@ -32,7 +32,6 @@ _STYLE: Any = {
   'axes.prop_cycle': cycler.cycler(color=LINES),
   'axes.spines.right': False,
   'axes.spines.top': False,
-  'axes.titlelocation': 'left',
   'axes.titlesize': 9,
   'axes.titleweight': 'bold',
   'font.sans-serif': [FONT],
@@ -127,7 +126,7 @@ def _draw_rows(
   axes.tick_params(axis='y', length=0)
   axes.spines['left'].set_visible(False)
   ends = ('worse', 'better')[:: metric.sign]
-  axes.set_title(f'← {ends[0]}', weight='normal')
+  axes.set_title(f'← {ends[0]}', loc='left', weight='normal')
   axes.set_title(f'{ends[1]} →', loc='right', weight='normal')
   axes.set_title(metric.column, loc='center')
   for row, y in heights.items():
@@ -241,7 +240,8 @@ def _draw_curves(
       axes.set_yscale('log')
       axes.set_ylim(bottom / 1.1, top * 1.1)
     else:
-      axes.set_ylim(bottom - 0.05 * (top - bottom), top + 0.05 * (top - bottom))
+      margin = 0.05 * (top - bottom) or 0.5  # of one value, such as BLEU 0
+      axes.set_ylim(bottom - margin, top + margin)
   panels[-1].set_xlabel('update')
   handles = [panels[0].plot([], [], linewidth=1, **looks[x])[0] for x in looks]
   where: Any = {'loc': 'outside lower center', 'ncols': 2, 'handlelength': 1.8}
