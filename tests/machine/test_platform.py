@@ -167,3 +167,37 @@ def test_the_commit_of_the_checkout(tmp_path: pathlib.Path, monkeypatch, capsys)
   (tmp_path / '.git' / 'HEAD').write_text('damaged')
   assert platform.commit(tmp_path) is None
   assert capsys.readouterr().err.startswith('no commit is recorded: fatal: ')
+
+
+def test_a_result_names_what_computed_it(monkeypatch):
+  """Devices, cores, processor and precision, as the system tells them."""
+  cpuinfo = pathlib.Path('/proc/cpuinfo')
+  if cpuinfo.is_file():
+    model, vectors = platform.processor()
+    assert f': {model}\n' in cpuinfo.read_text()
+    flags = next(x for x in cpuinfo.read_text().splitlines() if x.startswith('flags'))
+    assert vectors == sorted(x for x in flags.split() if x[:3] in ('avx', 'amx'))
+  monkeypatch.setattr(os, 'sched_getaffinity', lambda process: {0, 3}, raising=False)
+  monkeypatch.setattr(platform, 'processor', lambda: ('AMD EPYC', []))
+  devices = [types.SimpleNamespace(platform='cpu', device_kind='cpu')]
+  monkeypatch.setattr(jax, 'devices', lambda: devices)
+  assert platform.describe_device() == 'CPU, 2 cores (1 JAX device), AMD EPYC'
+  devices *= 2
+  monkeypatch.setattr(os, 'sched_getaffinity', lambda process: {5}, raising=False)
+  assert platform.describe_device() == 'CPU, 1 core (2 JAX devices), AMD EPYC'
+  monkeypatch.setattr(jax, 'process_count', lambda: 2)
+  devices[:] = [types.SimpleNamespace(platform='gpu', device_kind='NVIDIA H200')] * 8
+  assert platform.describe_device() == '8 x NVIDIA H200 in 2 processes'
+  settings = types.SimpleNamespace(jax_default_matmul_precision='high')
+  monkeypatch.setattr(platform, 'SETTINGS', settings)
+  told = '8 x NVIDIA H200 in 2 processes, products of high precision'
+  assert platform.describe_device() == told
+  versions = platform.versions(['jax'])
+  assert versions == {'python': sys.version.split()[0], 'jax': jax.__version__}
+
+
+def test_a_flag_of_the_user_s_stays(monkeypatch):
+  monkeypatch.delenv('XLA_FLAGS', raising=False)
+  for flag in '--xla_a=1', '--xla_b=2', '--xla_a=3':
+    platform.set_xla_flag(flag)
+  assert os.environ['XLA_FLAGS'] == '--xla_a=1 --xla_b=2'

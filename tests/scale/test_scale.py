@@ -2,7 +2,9 @@
 
 import importlib.util
 import json
+import math
 import pathlib
+import re
 
 import pytest
 
@@ -19,10 +21,23 @@ from transformer_jax.scale import compile, topologies
 
 
 def test_topologies():
-  for name, shape in ('v4:4x4x4', (4, 4, 4)), ('h100:2', (1, 2)), ('h100:64', (8, 8)):
-    assert topologies.topology(name).shape == shape
-  for name in 'v5e', 'v5e:8', 'v5e:2x0', 'v4:2x2', 'a100:8', 'h100:12', 'h100:2x8':
-    with pytest.raises(UserError, match=f'--topology={name}: .* such as'):
+  """Axes of a TPU; hosts of 8 GPUs, or some of one."""
+  gigabytes = {'v4': 33, 'v5e': 17, 'v5p': 103, 'v6e': 34, 'h100': 64, 'h200': 113}
+  for name, shape in (
+    *(('v4:4x4x4', (4, 4, 4)), ('v5e:2x4', (2, 4)), ('v5p:2x2x2', (2, 2, 2))),
+    *(('v6e:16x16', (16, 16)), ('h100:1', (1, 1)), ('h100:2', (1, 2))),
+    *(('h200:4', (1, 4)), ('h200:8', (1, 8)), ('h100:64', (8, 8))),
+  ):
+    found = topologies.topology(name)
+    assert (found.name, found.shape) == (name, shape)
+    assert found.chip_count == math.prod(shape)
+    assert round(found.chip.memory / 1e9) == gigabytes[name.partition(':')[0]]
+    assert found.chip.platform == ('gpu' if name[0] == 'h' else 'tpu')
+  for name in (
+    *('v5e', 'v5e:8', 'v5e:2x0', 'v4:2x2', 'a100:8', 'h100:12', 'h100:2x8', 'h100:3'),
+    *('h100:8x8', 'v6e:01x2', 'v5e:2x4x', 'h100:'),
+  ):
+    with pytest.raises(UserError, match=f'^--topology={name}: .* such as'):
       topologies.topology(name)
 
 
@@ -37,6 +52,29 @@ def test_a_missing_compiler_is_named():
 def test_a_full_shape_has_the_config_s_tokens():
   assert compile.full_shape(base.get_config(), 32) == Shape(98, 32, 32)
   assert compile.full_shape(base.get_config(), 10_000) == Shape(1, 10_000, 10_000)
+
+
+def test_needs_in_words():
+  """Of a step that fits, and of a search that the compiler refuses."""
+  step = {'arguments': 2.5e9, 'temporaries': 7.25e9, 'fits': False}
+  result = {
+    **{'topology': 'h100:8', 'devices': 8, 'memory': 63.7e9, 'processes': 1},
+    **{'slices': 16, 'slices_per_pass': 2, 'rows': 98, 'length': 32, 'step': step},
+    **{
+      'flops': 1.5e12,
+      'all_reduce_bytes': 4e8,
+      'search': {'refused': 'why', 'fits': 0},
+    },
+  }
+  first, batch, *programs, last = compile.lines(result)
+  numbers = lambda line: re.findall(r'\b\d+(?:[.]\d+)?', line)
+  assert first.startswith('h100:8: ') and numbers(first) == ['8', '8', '63.70', '1']
+  assert numbers(batch) == ['16', '98', '32', '2']
+  assert numbers(programs[0]) == ['2.50', '7.25'] and 'does not fit' in programs[0]
+  assert 'search' in programs[1] and programs[1].endswith(': why')
+  assert numbers(last) == ['1.500', '0.40']
+  step |= {'fits': True}
+  assert [*compile.lines(result | {'search': step})][3].endswith('; fits')
 
 
 @pytest.mark.slow
