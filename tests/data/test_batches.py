@@ -107,6 +107,14 @@ def test_every_pair_once_an_epoch(pairs: list[tuple[int, int]], sizes: dict[str,
       assert stream.shapes_from(first + n) == in_order
 
 
+def test_a_class_fills_whole_batches(tmp_path: pathlib.Path):
+  """100 pairs make the tokens of a batch: it may have 12 % more or fewer."""
+  for pairs, rows in (95, 95), (111, 111), (115, 100), (85, 100), (190, 95):
+    sides = [written([[4] * 9] * pairs, tmp_path)] * 2
+    stream = Batches(*sides, tokens=1000, slices=1, max_shapes=1, seed=0)
+    assert stream.shapes == [(rows, 10, 10)]
+
+
 # Of all arrays of two epochs and of the start of a later one: a run that goes on must
 # go on with the same batches.
 ORDERS = [

@@ -1,13 +1,18 @@
 """The PCFG's best trees, its tags of unknown words, and its flat trees."""
 
+import gzip
+import hashlib
+import operator
 import pathlib
+import random
 
 import pytest
 
 from transformer_jax.machine.errors import UserError
-from transformer_jax.parsing import pcfg, trees
+from transformer_jax.parsing import pcfg, treebanks, trees
 from transformer_jax.parsing.trees import Tree
 
+ROOT = pathlib.Path(__file__).parents[2]
 LOW = '(S (NP (N they)) (VP (V saw) (NP (NP (N it)) (PP (P with) (NP (N it))))))'
 HIGH = '(S (NP (N they)) (VP (V saw) (NP (N it)) (PP (P with) (NP (N it)))))'
 BARE = '(S (NP (N it)) (VP (V slept)))'
@@ -47,25 +52,48 @@ def test_unknown_words_get_tags_by_their_shape():
   assert parsed.tokens == '(S N V J )S'.split()
 
 
-def test_rare_words_alone_say_what_unknown_ones_are():
-  often = ['(S (N dogs) (N ran))'] * 4
-  for count, tag in ((1, 'V'), (2, 'N')):
-    grammar = pcfg.Grammar(read(*often, *['(S (N dogs) (V sped))'] * count))
-    assert grammar.parse(['dogs', 'shed']).tokens == ['(S', 'N', tag, ')S']
+RULES = {
+  'S': 'NP VP|NP VP .|S CC S',
+  'NP': 'DT NN|NNP|NP PP|DT JJ NN|NN NN',
+  'VP': 'VBD|VBD NP|VP PP|VBD S',
+  'PP': 'IN NP',
+}
+WORDS = {'DT': 'the a', 'VBD': 'saw ran', 'IN': 'in of', 'CC': 'and but', '.': '. !'}
+RARE = {'NN': 'dog cat-tail x9 walk', 'NNP': 'Ann NASA', 'JJ': 'old daily', 'VBD': 'ed'}
 
 
-def test_the_score_of_a_word_is_its_probability_given_the_symbol():
-  """A has x once in ten times, B always; P(symbol | word) would be equal."""
-  rest = ['(S (A x) (C y))', '(S (B x) (C y))']
-  lexicon = pcfg.Grammar(read(*['(S (A z) (C y))'] * 9, *rest))._lexicon
-  scores = {symbol.labels[-1]: p for symbol, p in lexicon.scores('x', True).items()}
-  assert scores['B'] > scores['A'] + 1
+def random_tree(rng: random.Random, label: str = 'S', depth: int = 0) -> str:
+  if label in RULES:
+    rules = RULES[label].split('|')
+    rule = rng.choice(rules if depth < 5 else rules[:2]).split()
+    return f'({label} {" ".join(random_tree(rng, x, depth + 1) for x in rule)})'
+  word = rng.choice((WORDS.get(label, '') + ' ' + RARE.get(label, '')).split())
+  return f'({label} {word}{rng.randrange(9) if rng.random() < 0.2 else ""})'
 
 
-def test_a_rare_root_needs_more_evidence():
-  often, other = '(S (A a) (B b))', '(S (C c) (D d))'
-  grammar = pcfg.Grammar(read(often, often, other, other, '(FRAG (A a) (B b))'))
-  assert grammar.parse(['a', 'b']) == tree(often)
+def test_best_trees_are_for_ever():
+  """Those in results/parsing must come again."""
+  rng = random.Random(1)
+  treebank = [tree(random_tree(rng)) for _ in range(300)]
+  grammar = pcfg.Grammar(treebank[:250])
+  short = [one for one in treebank[250:] if len(one.words) < 20]
+  parsed = [grammar.parse(one.words) for one in short]
+  assert (len(short), sum(map(operator.eq, short, parsed))) == (42, 29)
+  text = '\n'.join(map(str, parsed))
+  assert hashlib.sha256(text.encode()).hexdigest()[:16] == 'fed52f29665db43c'
+
+
+@pytest.mark.slow
+def test_trees_of_results(shared_data: pathlib.Path):
+  grammar = pcfg.Grammar(treebanks.read_whole(shared_data / 'gum/train.mrg'))
+  with gzip.open(ROOT / 'results/parsing/pcfg.gum.dev.mrg.gz', 'rt') as lines:
+    stored = read(*lines)  # words are not in it
+  gold = treebanks.read_whole(shared_data / 'gum/dev.mrg')
+  pairs = [pair for pair in zip(gold, stored, strict=True) if len(pair[0].words) < 6]
+  assert len(pairs) == 313
+  for one, expected in pairs:
+    parsed = grammar.parse(one.words) or trees.repair([], one.words)
+    assert parsed.tokens == expected.tokens
 
 
 def test_what_the_grammar_cannot_read_has_no_tree():
@@ -85,6 +113,11 @@ def test_files_are_parsed_and_scored(tmp_path: pathlib.Path):
   assert printed[0].startswith('F1 85.71  evalb:COLLINS.prm')
   assert '1 of 2 sentences got a flat tree' in printed
   kept = pcfg.read_baseline(output.with_suffix('.json'))
+  folder = tmp_path.name
+  assert (kept.train, kept.test) == ([f'{folder}/train'] * 2, f'{folder}/test')
+  assert pcfg.read_baseline(output) is pcfg.read_baseline(tmp_path / 'none') is None
+  with pytest.raises(UserError, match='give a name in .mrg'):
+    [*pcfg.score_file([train], test, tmp_path / 'out.txt')]
   assert f'F1 {kept.parsing.f1.score:.2f} ' in printed[0]
   test.write_text('')
   with pytest.raises(UserError, match='--train and --test take files with trees'):

@@ -22,7 +22,7 @@ PENN = """
 TOKENS = '(S (NP NNP NNP )NP (VP VBZ (ADVP|PRT RB )ADVP|PRT )VP -LRB- . )S'.split()
 
 
-def parse(*lines: str) -> list[Tree]:
+def parse(*lines: str | None) -> list[Tree]:
   return [*trees.parse(lines, 'a.mrg')]
 
 
@@ -68,11 +68,12 @@ def test_words_may_have_spaces_that_are_not_ascii():
     (['(S (A a))', '()'], r"line 2: '\( \)' is not one tag with one word"),
     (['(S (A a) (B))'], r"line 1: '\( B \)' is not one tag"),
     (['(S (A a b))'], r"line 1: '\( A a b \)' is not one tag"),
+    (['(S', None], 'line 2: not UTF-8'),
     (['a'], "line 1: 'a' stands outside brackets"),
     (['(S (A a))', '(S (NP (-NONE- *)))'], 'line 2: a tree without words'),
   ],
 )
-def test_damaged_trees_are_named_with_their_lines(lines: list[str], error: str):
+def test_damaged_trees_are_named_with_their_lines(lines: list[str | None], error: str):
   with pytest.raises(UserError, match=f'^a.mrg, {error}'):
     raise parse(*lines)[-1]
 

@@ -63,9 +63,15 @@ TEXT = ['the dog barked', 'the dog slept', 'The cat barked', 'a Corgi yapped .']
 
 def test_classes_of_unknown_words():
   words = {'NASA': 'capitals', '12-13': 'number-dash', 'well-meaning': 'word-dash-ing'}
-  words |= {'string': 'word-ing', 'bring': 'word'}
+  words |= {'string': 'word-ing', 'bring': 'word', 'B2B-x': 'mixed-dash', '%-%': 'sign'}
+  words |= {'U.S.': 'capitals-dot', 'X': 'capital', 'Likeness': 'capital-ness'}
+  words |= {'a@b': 'word-dot', '-ing': 'word', 'x-': 'word', '1,000': 'number'}
   for word, expected in words.items():
     assert module.word_class(word, False) == module.CLASS + expected
+    first = (
+      expected.replace('capital', 'first') if expected[7:8] in ('', '-') else expected
+    )
+    assert module.word_class(word, True) == module.CLASS + first
   known = {'the', 'dog'}.__contains__
   assert module.replace_unknown('The Dogs', known) == 'the \u2047-capital-s'
   assert module.replace_unknown('Dogs the', known) == '\u2047-first-s the'
