@@ -167,14 +167,6 @@ def test_a_target_in_another_order_is_named(raw: pathlib.Path, capsys):
     assert warned == (name == 'shuffled')
 
 
-def test_references_in_another_form_than_translations_are_named(raw, capsys):
-  write(raw, 'test', b'one\n' * 3, 'café\n'.encode() * 2 + 'cafe\u0301\n'.encode())
-  prepare(raw, tiny(**{'model.vocab_size': 40}))
-  assert 'NFC' not in capsys.readouterr().err
-  prepare(raw, tiny(**{'model.vocab_size': 40, 'data.nfc': True, 'data.name': 'nfc'}))
-  assert '1 references are not in NFC' in capsys.readouterr().err
-
-
 @pytest.mark.parametrize('nfc', [False, True])
 def test_unknown_pieces_are_counted(nfc: bool, raw: pathlib.Path, capsys):
   """Decomposed accents are unknown, unless they are composed first."""
@@ -187,7 +179,9 @@ def test_unknown_pieces_are_counted(nfc: bool, raw: pathlib.Path, capsys):
   assert unknown['source'] == 0 and (unknown['target'] > 0.1) != nfc
   assert splits['train'].unknown == {'source': 0, 'target': 0}
   share = f'0.00% of the source, {unknown["target"]:.2%} of the target'
-  assert share in capsys.readouterr().err
+  said = capsys.readouterr().err
+  odd = sum(unicodedata.normalize('NFC', x) != x for x in dev.read_text().splitlines())
+  assert share in said and (f': {odd} references are not in NFC' in said) == nfc
   kept = (raw.parent / 'data' / 'toy' / 'dev.target.txt').read_text()
   assert kept == dev.read_text(), 'references stay as they are'
 
@@ -221,6 +215,7 @@ def test_a_vocabulary_of_ones_own(raw: pathlib.Path, tmp_path: pathlib.Path):
     options = dict(vocab_size=30, hard_vocab_limit=False, minloglevel=2)
     train(sentence_iterator=iter(text), model_writer=model, **options)
   for config, message in (
+    (change(learned, **{'model.target_vocab_size': 9}), 'is of both languages'),
     (
       change(other),
       "normaliser is 'nmt_nfkc', .* spm_train --norm.*=identity --pad_id=0",
@@ -231,6 +226,22 @@ def test_a_vocabulary_of_ones_own(raw: pathlib.Path, tmp_path: pathlib.Path):
     config.data.name = 'refused'
     with pytest.raises(UserError, match=message):
       prepare(raw, config)
+
+
+def test_a_vocabulary_of_another_run(raw: pathlib.Path):
+  first = prepare(raw, tiny(**{'model.target_vocab_size': 40}))
+  sums = first.vocabulary.sha256, first.target_vocabulary.sha256
+  run = raw.parent / 'data' / 'toy'
+  keys = {'data.name': 'tuned', 'init_from.run': str(run), 'model.vocab_size': 50}
+  config = tiny(**keys, **{'init_from.vocabulary': ' '.join(sums)})
+  about = Corpus.open(ensure(config, LINES, raw.parent / 'data', raw)).card
+  for entry, digest in zip(
+    (about.vocabulary, about.target_vocabulary), sums, strict=True
+  ):
+    assert (entry.sha256, entry.from_run, entry.sentences) == (digest, True, 0)
+  config.update({'data': {'name': 'other'}, 'init_from': {'vocabulary': '0' * 64}})
+  with pytest.raises(UserError, match=r'is not the vocabulary \(0{12}\) that other is'):
+    ensure(config, LINES, raw.parent / 'data', raw)
 
 
 def test_text_in_another_script_is_refused(raw: pathlib.Path):
