@@ -258,17 +258,6 @@ def test_readers_give_the_same_corpus(raw: pathlib.Path, pairs: list, monkeypatc
   assert from_tfds == own | {'train': clean(shuffled)}
 
 
-def test_where_files_choose_nothing(raw: pathlib.Path, pairs: list):
-  folder = prepared_parquet(raw, pairs)
-  files = {'data.files.train': ('train', 'paracrawl')}
-  for changes in (files, {'data.suffix': '.tok'}):
-    other = base.get_config()
-    other.update_from_flattened_dict(changes)
-    for where in (None, folder):
-      with pytest.raises(UserError, match=r'data\.files\.train and config.data.suffix'):
-        wmt14.read_splits(other, where, None)
-
-
 def test_parquet_files_of_one_upload(raw: pathlib.Path, pairs: list):
   folder = prepared_parquet(raw, pairs)
   assert wmt14.parquet_files(raw, ('en', 'de')) == []
@@ -301,6 +290,12 @@ REFUSED = [
   ({}, None, 'toy is not prepared in --data_dir: give --raw_dir to prepare it'),
   ({}, 'none', r'none: no such folder \(--raw_dir\)'),
   ({'data.reader': 'wmt14'}, 'none', r'none: no such folder \(--raw_dir\)'),
+  (
+    {'data.reader': 'wmt14', 'data.files.train': ('train', 'paracrawl')},
+    None,
+    r'data\.files\.train and config.data.suffix',
+  ),
+  ({'data.reader': 'wmt14', 'data.suffix': '.tok'}, None, 'config.data.suffix'),
   ({'data.reader': 'tape'}, '', "reader='tape': 'wmt14' or 'files'"),
   (
     {'data.reader': 'embedded', 'data.target_language': 'fr'},

@@ -315,9 +315,7 @@ STRICT = "'reference/torch.safetensors')"
 CHANGES = {
   'padding_mask_inverted_in_pytorch': [('source == PAD', 'source != PAD')],
   'final_norms': [(NORMS, ''), (STRICT, f'{STRICT}, strict=False')],
-  'norm_epsilon_1e-5': [(' layer_norm_eps=1e-6,', '')],
   'no_causal_mask': [('.triu(1)', ' * False')],
-  'smoothing_over_v': [('(log_p.sum(-1) - true) / (WORDS - 1)', 'log_p.mean(-1)')],
 }
 
 
