@@ -1,5 +1,6 @@
 """Users' mistakes end in one line; bugs keep their traceback."""
 
+import errno
 import importlib
 import pathlib
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from absl import flags
 
 from transformer_jax.machine import errors
 from transformer_jax.machine.cli import Flags
+from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.run import Run
 
 
@@ -58,11 +60,40 @@ def test_a_path_outside_this_machine(name: str, monkeypatch):
   assert workdir.value == pathlib.Path('/home/me/run')
 
 
+def failing(error: Exception) -> Callable[[], object]:
+  def fail() -> None:
+    raise error
+
+  return fail
+
+
+@pytest.mark.parametrize(
+  ('error', 'line'),
+  [
+    (UserError('one\n  two '), 'one two'),
+    (flags.Error('flag --x: no'), 'flag --x: no'),
+    (
+      ModuleNotFoundError(name='matplotlib.pyplot'),
+      "matplotlib is not installed: pip install -e '.[report]' ",
+    ),
+    (FileNotFoundError(errno.ENOENT, 'none', 'path'), "[Errno 2] none: 'path'"),
+    *(
+      (OSError(n, 'x'), f'[Errno {n}] x')
+      for n in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+    ),
+    (OSError('Configuration is not available here'), 'Configuration is not'),
+  ],
+)
+def test_a_mistake_is_one_line(error: Exception, line: str):
+  assert line_of(failing(error)).startswith(line)
+
+
 def test_a_bug_is_not_hidden():
   for error, bug in (
     (ValueError, lambda: int('x')),
     (AttributeError, lambda: None.x),
     (ImportError, lambda: importlib.import_module('transformer_jax.none')),
+    (OSError, failing(OSError(errno.ENOENT, 'of no file'))),
   ):
     with pytest.raises(error), errors.report_user_errors():
       bug()

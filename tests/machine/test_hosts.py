@@ -65,6 +65,24 @@ def test_when_processes_join(monkeypatch):
     hosts.join_hosts(None, None, None)
 
 
+def test_an_error_ends_one_of_several_hosts(monkeypatch, capsys):
+  """At once, with its traceback or its sentence; after a signal all leave together."""
+  ends = []
+  monkeypatch.setattr(os, '_exit', ends.append)
+  sentences = (ValueError('bug'), 'ValueError: bug'), (SystemExit('why'), 'why')
+  for error, sentence in sentences:
+    with pytest.raises(type(error)), hosts.abort_all_hosts_on_error():
+      raise error
+    with monkeypatch.context() as patch:
+      patch.setattr(jax, 'process_count', lambda: 2)
+      with hosts.abort_all_hosts_on_error():
+        raise error
+      with pytest.raises(SystemExit), hosts.abort_all_hosts_on_error():
+        raise SystemExit(75)
+    assert capsys.readouterr().err.strip().endswith(sentence)
+    assert ends.pop() == 1 and not ends
+
+
 def one_of_two(number: int, address: str, folder: pathlib.Path) -> tuple:
   """Makes the ten updates in a process with four of eight devices.
 

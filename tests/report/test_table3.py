@@ -173,10 +173,13 @@ def test_a_row_of_ones_own_has_no_verdict():
 
 def test_what_was_decoded_in_another_dtype_is_marked():
   base, *rest, row = family()
-  other = changed(row.result, decode_dtype='bfloat16')
+  other = changed(row.result, decode_dtype='bfloat16', training_device=None)
   text = printed([base, *rest, row._replace(result=other)])
   assert cells(text, 'C1')[3] == '+2.00 ± 0.50†' and 'C1 +2.00†, -4.00†' in text
   assert '†: decoded in another dtype than base.' in text
+  assert 'Decoded in: float32 (base); bfloat16 (C1).' in text
+  assert 'Trained on: CPU, 2 cores (2 JAX devices) (base); not recorded (C1).' in text
+  assert 'en-de, 6,000 pieces, multi30k.en-de.mini c0ffeec0ffee. ' in text
   assert '†' not in printed(family())
 
 

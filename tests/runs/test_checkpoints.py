@@ -85,10 +85,11 @@ def test_the_best_on_dev(folder: pathlib.Path):
     return chosen_steps(run, config, count, 'best')
 
   lines = [{'step': s, 'dev_perplexity': abs(s - 2), 'dev_bleu': s} for s in (1, 2, 3)]
-  run.metrics.write_text(''.join(json.dumps(line) + '\n' for line in lines[:2]))
+  run.metrics.write_text(''.join(json.dumps(line) + '\n' for line in lines))
   with pytest.raises(UserError, match='no best checkpoint .train with --config.b'):
     choose(config.best_by)
   assert choose('perplexity') == [2] and choose('perplexity', 2) == [1, 2]
+  assert choose('bleu') == [3] and run.best_step() == 3
   run.metrics.write_text('')
   with pytest.raises(UserError, match='no dev bleu was measured yet'):
     choose('bleu')

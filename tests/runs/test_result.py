@@ -9,7 +9,9 @@ import pytest
 from toy.results import PARSED, RESULT, changed
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.result import VERSION, Result
+from transformer_jax.runs.run import Run
 from transformer_jax.scoring.bleu import Score
+from transformer_jax.scoring.translations import PAPER_BLEU, PERPLEXITY
 
 
 def test_what_is_written_is_read(tmp_path: pathlib.Path):
@@ -18,6 +20,12 @@ def test_what_is_written_is_read(tmp_path: pathlib.Path):
   for result in RESULT, PARSED:
     result.write(path)
     assert Result.read(path) == result
+  search = {'beam': 4, 'alpha': 0.6, 'decode_dtype': 'float32', 'average_last': 2}
+  assert RESULT.search() == search
+  assert RESULT.value(PERPLEXITY) == 2.5 and RESULT.value(PAPER_BLEU) == 51
+  assert PARSED.value(PAPER_BLEU) is None
+  name = 'test.step-600.average-2.beam-4.alpha-0.6.txt'
+  assert RESULT.translations(Run(tmp_path)) == tmp_path / 'translations' / name
 
 
 def test_what_is_written_is_json(tmp_path: pathlib.Path):

@@ -5,6 +5,8 @@ import json
 import math
 import pathlib
 import re
+import subprocess
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from configs import base
 from scripts import describe, prepare_data
 from toy.corpus import write_raw
 from toy.runs import TINY
+from transformer_jax.config import as_json
 from transformer_jax.data.batches import Shape, train_batches
 from transformer_jax.data.corpus import read_split
 from transformer_jax.machine import platform
@@ -47,6 +50,29 @@ def test_topologies():
 def test_a_missing_compiler_is_named():
   with pytest.raises(UserError, match=r"h100:8 needs .*: pip install -e '\.\[topology"):
     describe.main(['', '--config=configs/base.py:en-de', '--topology=h100:8'])
+
+
+def test_a_compiler_is_a_process_of_its_own(monkeypatch):
+  """Its last line has the result; if it ends otherwise, what it said last is shown."""
+  calls = []
+
+  def call(command: list[str], **how: Any) -> subprocess.CompletedProcess:
+    calls.append((command, how))
+    return subprocess.CompletedProcess(
+      command, code, 'noise\n{"a": 1}\n', 'x' * 9000 + 'why'
+    )
+
+  monkeypatch.setattr(subprocess, 'run', call)
+  monkeypatch.setitem(compile.COMPILERS, 'gpu', (['none', 'jax'], ''))
+  code, config, target = 0, base.get_config(), topologies.topology('h100:8')
+  assert compile.compile_in_subprocess(config, target, 32) == {'a': 1}
+  ((command, how),) = calls
+  assert command[1:] == ['-m', compile.__name__, 'h100:8', '32']
+  assert json.loads(how['input']) == as_json(config)
+  assert how['env']['JAX_PLATFORMS'] == 'cpu' and how['env']['PATH']
+  code = -6
+  with pytest.raises(UserError, match='^h100:8: the compiler ended:\nx{1997}why$'):
+    compile.compile_in_subprocess(config, target, 32)
 
 
 def test_a_full_shape_has_the_config_s_tokens():
