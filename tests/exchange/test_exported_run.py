@@ -6,7 +6,6 @@ import pathlib
 import shutil
 
 import jax
-import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -54,25 +53,25 @@ def exported(trained: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
   return shutil.copytree(trained.parent / 'float32', tmp_path / 'copy')
 
 
-def test_its_parameters_are_the_same(trained: pathlib.Path):
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
+def test_its_parameters_are_the_same_but_for_their_dtype(
+  dtype: str, trained: pathlib.Path
+):
   ours = transformer_jax.load(trained, average=2, step=20)
-  theirs = transformer_jax.load(trained.parent / 'float32')
+  folder = trained.parent / dtype
+  theirs = transformer_jax.load(folder)
   assert theirs.steps == ours.steps == STEPS
-  records = Run(trained.parent / 'float32').records()
+  records = Run(folder).records()
   assert records == [r for r in Run(trained).records() if r['step'] <= STEPS[-1]]
-  page = (trained.parent / 'float32/README.md').read_text()
-  assert 'the average of 2 checkpoints, steps 10 to 20.' in page
-  jax.tree.map(np.testing.assert_array_equal, theirs.params, ours.params)
-
-
-def test_bfloat16_rounds_the_parameters(trained: pathlib.Path):
-  ours = transformer_jax.load(trained, average=2, step=20).params
-  theirs = transformer_jax.load(trained.parent / 'bfloat16')
-  rounded = jax.tree.map(lambda x: x.astype(ml_dtypes.bfloat16), ours)
+  assert (
+    'the average of 2 checkpoints, steps 10 to 20.'
+    in (folder / 'README.md').read_text()
+  )
+  rounded = jax.tree.map(lambda x: x.astype(dtype), ours.params)
   jax.tree.map(np.testing.assert_array_equal, theirs.params, rounded)
   assert {x.dtype.name for x in jax.tree.leaves(theirs.params)} == {'float32'}
-  (file,) = (trained.parent / 'bfloat16').rglob('*.safetensors')
-  assert {x.dtype.name for x in load_file(file).values()} == {'bfloat16'}
+  (file,) = folder.rglob('*.safetensors')
+  assert {x.dtype.name for x in load_file(file).values()} == {dtype}
 
 
 @pytest.mark.slow
@@ -106,45 +105,32 @@ def test_training_starts_from_it(trained: pathlib.Path, workdir, tmp_path):
 
 
 def test_training_does_not_resume(exported: pathlib.Path):
+  """It has no checkpoints to choose, either."""
   run = Run(exported)
   with pytest.raises(UserError, match=f'give --init_from={exported} and another'):
     run.check_config(run.config().to_dict())
   with pytest.raises(UserError, match='Give --data_dir, or, to evaluate, files'):
     run.open_corpus(exported / 'none')  # training would not prepare it
+  for which in {'average': 2}, {'step': 20}, {'step': 'best'}:
+    with pytest.raises(UserError, match='leave out --average and --step'):
+      transformer_jax.load(exported, **which)
 
 
-@pytest.mark.parametrize('which', [{'average': 2}, {'step': 20}, {'step': 'best'}])
-def test_it_has_no_checkpoints_to_choose(which: dict, exported: pathlib.Path):
-  with pytest.raises(UserError, match='leave out --average and --step'):
-    transformer_jax.load(exported, **which)
-
-
-def flip_a_byte(folder: pathlib.Path) -> None:
-  (file,) = folder.rglob('*.safetensors')
-  content = bytearray(file.read_bytes())
-  content[-1] ^= 1
-  file.write_bytes(content)
-
-
-def configure(folder: pathlib.Path, **sizes: int) -> None:
-  config = json.loads((folder / 'config.json').read_text())
-  config['model'] |= sizes
-  (folder / 'config.json').write_text(json.dumps(config))
-
-
-@pytest.mark.parametrize(
-  ('spoil', 'message'),
-  [
-    (flip_a_byte, r'damaged or missing: params/parameters\.safetensors: put it back$'),
-    (lambda run: configure(run, N=1), r'another model .* \(decoder\.1\.'),
-    (lambda run: configure(run, d_ff=8), r'inner\.bias is \(\d+,\), not \(8,\)'),
-  ],
-)
-def test_parameters_that_do_not_fit_its_config(
-  spoil, message: str, exported: pathlib.Path
-):
-  spoil(exported)
-  with pytest.raises(UserError, match=message):
+def test_parameters_that_do_not_fit_its_config(exported: pathlib.Path):
+  path = exported / 'config.json'
+  config = json.loads(path.read_text())
+  for size, message in (
+    ({'N': 1}, r'another model .* \(decoder\.1\.'),
+    ({'d_ff': 8}, r'inner\.bias is \(\d+,\), not \(8,\)'),
+  ):
+    path.write_text(json.dumps(config | {'model': config['model'] | size}))
+    with pytest.raises(UserError, match=message):
+      _ = transformer_jax.load(exported).params
+  (file,) = exported.rglob('*.safetensors')
+  file.write_bytes(file.read_bytes()[:-1] + b'x')
+  with pytest.raises(
+    UserError, match=r'damaged or missing: .*\.safetensors: put it back$'
+  ):
     _ = transformer_jax.load(exported).params
 
 

@@ -120,6 +120,10 @@ def test_a_run_resumes_with_its_own_text_alone(
       Run.open(started.workdir, config, Corpus.open(other))
   with pytest.raises(UserError, match='has another vocabulary than'):
     started.open_corpus(other_corpus)
+  train = f'by scripts.train --workdir={started.workdir}'
+  with pytest.raises(UserError, match=f"none: the run's corpus is missing.*{train}"):
+    started.open_corpus(tmp_path / 'none')
+  assert started.open_corpus(corpus).folder == corpus
   Run.open(started.workdir, config, Corpus.open(corpus))
 
 
@@ -129,13 +133,6 @@ def test_before_its_first_step_a_run_may_change(run: Run, config, other_corpus):
   Run.open(run.workdir, config, Corpus.open(other_corpus))
   assert run.config().slices == 4
   run.open_corpus(other_corpus)
-
-
-def test_a_corpus_to_score_a_run_on(started: Run, corpus, tmp_path: pathlib.Path):
-  started.open_corpus(corpus)
-  train = f'by scripts.train --workdir={started.workdir}'
-  with pytest.raises(UserError, match=f"none: the run's corpus is missing.*{train}"):
-    started.open_corpus(tmp_path / 'none')
 
 
 def test_a_vocabulary_of_the_targets_own(config, tmp_path: pathlib.Path):
