@@ -23,7 +23,6 @@ from transformer_jax.model.attention import attend
 from transformer_jax.model.dropout import NO_DROPOUT, Dropout
 from transformer_jax.training.step import cross_entropy
 
-TOKENS = 300
 IS_NATIVE = os.environ['JAX_PLATFORMS'] == 'cuda'
 KERNELS = 'cuda' if IS_NATIVE else 'interpret'
 # A GPU's exponential is an approximation.
@@ -81,26 +80,6 @@ def attention(
 
 CAUSAL = (33, 33, 2, 16, 16, None, jnp.float32)
 PADDED = (1, 20, 3, 16, 32, (0, 7, 20), jnp.bfloat16)
-dtypes = st.sampled_from([jnp.float32, jnp.bfloat16])
-widths = st.sampled_from([16, 32, 64, 512])
-
-
-@pytest.mark.parametrize('case', [CAUSAL, PADDED])
-def test_attention(case: tuple):
-  """With padding from none to all, and d_k that is not d_v."""
-  assert_equal(attention, *case)
-
-
-@pytest.mark.slow
-@settings(max_examples=25)
-@given(*[st.integers(1, 256)] * 2, st.integers(1, 3), *[widths] * 2, dtypes, st.data())
-def test_attention_of_any_lengths(
-  T: int, M: int, h: int, d_k: int, d_v: int, dtype: Any, data: st.DataObject
-):
-  M = min(M, 2**15 // max(d_k, d_v) // jnp.dtype(dtype).itemsize)  # else it is plain
-  padding = st.lists(st.integers(0, M), min_size=1, max_size=2).map(tuple)
-  kept = data.draw(padding | st.none())
-  assert_equal(attention, T if kept else M, M, h, d_k, d_v, kept, dtype)
 
 
 def smoothed(
@@ -122,23 +101,6 @@ def smoothed(
   return function, (normal(rows, 8).astype(dtype), table)
 
 
-def test_cross_entropy():
-  assert_equal(smoothed, 7, TOKENS, 0.1, 2, jnp.float32)
-
-
-@pytest.mark.slow
-@settings(max_examples=15)
-@given(
-  rows=st.integers(1, 40),
-  tokens=st.integers(2, 700),
-  epsilon=st.sampled_from([0.0, 0.1]),
-  kept=st.sampled_from([0, 2, 3]),
-  dtype=dtypes,
-)
-def test_cross_entropy_of_any_vocabulary(rows, tokens, epsilon, kept, dtype):
-  assert_equal(smoothed, rows, tokens, epsilon, kept, dtype)
-
-
 def add_and_norm(
   shape: tuple[int, ...], slices: int, rate: float, dtype: Any
 ) -> tuple[Callable, tuple]:
@@ -149,23 +111,54 @@ def add_and_norm(
   return function, (x, y, *vectors)
 
 
-def test_add_and_norm():
-  """The same elements are dropped."""
-  assert_equal(add_and_norm, (6, 11, 64), 2, 0.3, jnp.float32)
+@pytest.mark.parametrize(
+  ('make', 'case'),
+  [
+    (attention, CAUSAL),
+    (attention, PADDED),
+    (smoothed, (7, 300, 0.1, 2, jnp.float32)),
+    (add_and_norm, ((6, 11, 64), 2, 0.3, jnp.float32)),
+  ],
+)
+def test_kernels(make: Callable, case: tuple):
+  """With padding from none to all, and d_k that is not d_v; with dropped elements."""
+  assert_equal(make, *case)
+
+
+any_of = lambda *values: st.sampled_from(values)
+dtypes, size = any_of(jnp.float32, jnp.bfloat16), st.integers(1, 256)
+
+
+@st.composite
+def any_attention(draw: st.DrawFn) -> tuple:
+  T, h, dtype = draw(size), draw(any_of(1, 2, 3)), draw(dtypes)
+  d_k, d_v = (draw(any_of(16, 32, 64, 128, 512)) for _ in range(2))
+  longest = 2**15 // max(d_k, d_v) // jnp.dtype(dtype).itemsize  # else it is plain
+  M = min(draw(size), longest)
+  padding = st.lists(st.integers(0, M), min_size=1, max_size=2).map(tuple)
+  kept = draw(padding | st.none())
+  return T if kept else M, M, h, d_k, d_v, kept, dtype
+
+
+@st.composite
+def any_rows(draw: st.DrawFn) -> tuple:
+  slices, rows, length = draw(any_of(1, 2)), draw(any_of(1, 2, 3)), draw(size)
+  shape = slices * rows, length, draw(any_of(64, 256))
+  return shape, slices, draw(any_of(0.0, 0.3)), draw(dtypes)
+
+
+any_loss = st.tuples(
+  st.integers(1, 40), st.integers(2, 700), any_of(0.0, 0.1), any_of(0, 2, 3), dtypes
+)
+ANY = (attention, any_attention()), (smoothed, any_loss), (add_and_norm, any_rows())
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
-@given(
-  slices=st.integers(1, 2),
-  rows=st.integers(1, 3),
-  length=st.integers(1, 256),
-  D=st.sampled_from([64, 256]),
-  rate=st.sampled_from([0.0, 0.3]),
-  dtype=dtypes,
-)
-def test_add_and_norm_of_any_rows(slices, rows, length, D, rate, dtype):
-  assert_equal(add_and_norm, (slices * rows, length, D), slices, rate, dtype)
+@pytest.mark.parametrize(('make', 'cases'), ANY)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_kernels_of_any_sizes(make: Callable, cases: st.SearchStrategy, data):
+  assert_equal(make, *data.draw(cases))
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -90,6 +91,20 @@ def test_all_shapes_take_as_many_slices_as_the_largest(
   small, large = sorted(ours.batches.shapes, key=lambda shape: shape.source)
   tried = [(large, 8), (large, 4), (large, 1)][: 2 + (size == 1)]
   assert sorted(quick) == sorted([*tried, (small, size)])
+
+
+def test_waiting_for_a_program(quick, tmp_path: pathlib.Path, monkeypatch):
+  """Until it is compiled, or no longer than it has to."""
+  released = threading.Event()
+  program = types.SimpleNamespace(compile=lambda: released.wait(60))
+  monkeypatch.setattr(Trainer, '_lower', lambda *_: program)
+  ours = Trainer(tiny_config(max_shapes=1), corpus(tmp_path))
+  with ours.compile(ours.initialize(), ours.batches.shapes):
+    ours.wait_for_program(ours.batch(0), unless=lambda: True)
+    assert not released.is_set()
+    threading.Timer(0.2, released.set).start()
+    ours.wait_for_program(ours.batch(0))
+    assert released.is_set()
 
 
 FAILURES = [
