@@ -191,3 +191,5 @@ def test_equal_pairs_are_sampled_like_others(seed: int, tmp_path: pathlib.Path):
   chosen = sample(tmp_path, rows, 100, seed)
   assert len(chosen) == 100 and 30 < chosen.count(500) < 70
   assert chosen != sample(tmp_path, rows, 100, seed + 1)
+  # A corpus that is prepared again has the same pairs.
+  assert sample(tmp_path, range(60), 5, 1) == [5, 23, 27, 40, 42]

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 import toy.corpus
 from configs import base, my
 from toy.config import tiny
+from transformer_jax.data import text
 from transformer_jax.data.corpus import SPLITS
 from transformer_jax.machine.errors import UserError
 from transformer_jax.prepare import cleaning, sources, wmt14
@@ -70,7 +71,7 @@ def test_sampled_pairs_leave_training(raw: pathlib.Path):
   A model reads the same where accents are composed or not, and spaces are several.
   """
   texts = ((raw / f'train.{code}').read_text() for code in ('en', 'de'))
-  one, other = (text.splitlines() for text in texts)
+  one, other = (lines.splitlines() for lines in texts)
   one = [f'{line} à' for line in one]
   one += [*(unicodedata.normalize('NFD', f'  {line}') for line in one)]
   one += [f'faulty {n}' for n in range(50)]
@@ -92,6 +93,12 @@ def test_sampled_pairs_leave_training(raw: pathlib.Path):
   assert len(read(splits['train'])) == len(read(rows)) - 12
   assert all(target for _, target in sampled)
   assert {*splits['train'], *sampled} <= {*rows}
+  # A corpus that is prepared again has the same pairs.
+  first = [source for source, _ in splits['dev'][:2]]
+  assert [*map(text.nfc, first)] == [
+    '  seven ten seven ten à',
+    '  seven seven five ten five à',
+  ]
   write(random.Random(1).sample(rows, len(rows)))
   again = drawn(DRAWN, raw)
   assert again['dev'] == splits['dev'] and again['test'] == splits['test']

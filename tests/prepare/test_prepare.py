@@ -8,8 +8,10 @@ import re
 import subprocess
 import sys
 import unicodedata
+from importlib.metadata import version
 
 import pytest
+import scipy.stats
 import sentencepiece
 
 from toy.config import tiny
@@ -22,6 +24,7 @@ from transformer_jax.data.corpus import (
   Overlap,
   Sentences,
   corpus_settings,
+  read_split,
 )
 from transformer_jax.data.vocabulary import UNK, Vocabularies, Vocabulary
 from transformer_jax.machine.errors import UserError
@@ -98,7 +101,11 @@ def test_text_comes_through(raw: pathlib.Path):
     for side, language in (('source', 'en'), ('target', 'de')):
       lines = (raw / f'{split}.{language}').read_text().splitlines()
       assert decoded(folder, f'{split}.{side}') == lines
+      read = Sentences(folder / f'{split}.{side}')
+      assert about.splits[split].tokens[side] == len(read.tokens)
+      assert about.splits[split].read == about.splits[split].kept == len(lines)
   assert about.corpus == corpus_settings(tiny())
+  assert about.versions == {x: version(x) for x in ('numpy', 'sentencepiece')}
   (entry,) = about.splits['train'].sources
   assert entry.files == {f'train.{x}': sha256(raw / f'train.{x}') for x in ('en', 'de')}
   assert (about.vocabulary.pieces, about.vocabulary.sentences) == (60, 400)
@@ -163,8 +170,12 @@ def test_a_target_in_another_order_is_named(raw: pathlib.Path, capsys):
   for name, lines in ('paired', target), ('shuffled', sorted(target)):
     write(raw, 'train', b'\n'.join(source), b'\n'.join(lines))
     prepare(raw, tiny(**{'data.name': name}))
-    warned = 'train: long sources have short targets' in capsys.readouterr().err
-    assert warned == (name == 'shuffled')
+    said = capsys.readouterr().err
+    assert ('train: long sources have short targets' in said) == (name == 'shuffled')
+  both = read_split(raw.parent / 'data' / name, 'train')
+  expected = scipy.stats.spearmanr(*(text.lengths for text in both)).statistic
+  printed = float(re.search(r'rank correlation ([-.\d]+);', said)[1])
+  assert printed == pytest.approx(expected, abs=0.02)
 
 
 @pytest.mark.parametrize('nfc', [False, True])
@@ -352,7 +363,9 @@ def test_a_folder_that_is_a_link_to_nowhere(raw: pathlib.Path):
     ensure(tiny(), LINES, raw.parent / 'data', raw)
 
 
-def test_a_resumed_run_reads_no_raw_text(raw: pathlib.Path, tmp_path: pathlib.Path):
+def test_a_resumed_run_reads_no_raw_text(
+  raw: pathlib.Path, tmp_path: pathlib.Path, capsys
+):
   """The config's raw_dir may have changed or be gone."""
   config = tiny(**{'data.raw_dir': str(raw)})
   ask = config, LINES, raw.parent / 'data'
@@ -360,7 +373,11 @@ def test_a_resumed_run_reads_no_raw_text(raw: pathlib.Path, tmp_path: pathlib.Pa
   (raw / 'dev.de').write_text('anders\n' * 5)
   with pytest.raises(UserError, match='To use it .* --config.data.raw_dir='):
     ensure(*ask)
+  capsys.readouterr()
   assert ensure(*ask, run=tmp_path / 'run') == folder
+  names = ', '.join(f'{split}.en and {split}.de' for split in SPLITS)
+  about = f'{folder} ({Corpus.open(folder).card.identity[:12]}), made from {names}\n'
+  assert capsys.readouterr().err == f'using {about}'
   raw.rename(tmp_path / 'gone')
   assert ensure(*ask) == folder
 

@@ -2,6 +2,7 @@
 
 import gzip
 import pathlib
+from unittest import mock
 
 import pytest
 import sacrebleu.dataset
@@ -36,7 +37,12 @@ SGML = """<refset><doc docid="a"><hl>
 
 def test_a_set_of_sacrebleu(tmp_path: pathlib.Path, monkeypatch):
   monkeypatch.setattr(utils, 'SACREBLEU_DIR', str(tmp_path))
-  files = sacrebleu.dataset.DATASETS['wmt14/full'].langpairs['en-de']
+  dataset = sacrebleu.dataset.DATASETS['wmt14/full']
+  for error in (OSError('no network'), SystemExit(1)):
+    monkeypatch.setattr(dataset, 'maybe_download', mock.Mock(side_effect=error))
+    with pytest.raises(UserError, match=f'could not be downloaded .*Delete {tmp_path}'):
+      sources.sacrebleu_source('sacrebleu:wmt14/full', ('en', 'de'))
+  files = dataset.langpairs['en-de']
   for name, word in zip(files, ('two', 'zwei'), strict=True):
     path = tmp_path / 'wmt14/full/raw' / name
     path.parent.mkdir(parents=True, exist_ok=True)
