@@ -60,6 +60,7 @@ def test_each_row_is_drawn_at_its_differences(drawn: dict[str, Figure]):
     seeds = [(x, y) for row, y in shown.items() for x in of_row[row].seeds]
     assert points(axes, 'o')[: len(seeds)] == seeds and len(of_row['C1'].seeds) == 2
     assert points(axes, '|') == [(of_row[row].mean, y) for row, y in rest.items()]
+    assert [*axes.lines[0].get_xdata()] == [0, 0], 'base'
     bars = [x.get_xydata().tolist() for x in axes.lines if x.get_linewidth() == 5]
     half = {row: of_row[row].margin for row in rest}
     assert all(half.values()) and bars[: len(rest)] == [
@@ -104,6 +105,8 @@ def test_an_axis_has_what_is_near(drawn: dict[str, Figure]):
 def test_a_picture_is_svg_in_the_page_s_colours():
   group, ours = differences(family())
   picture, other = figures.rows_minus_base(group, ours, '')
+  assert picture.name == 'table3.perplexity'
+  assert picture.text.startswith('Perplexity of each row')
   assert figures.rows_minus_base(group, ours, '') == [picture, other], 'the same bytes'
   root = xml.etree.ElementTree.fromstring(picture.svg)
   words = {''.join(x.itertext()).strip() for x in root.iter(f'{XML}text')}

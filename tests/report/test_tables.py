@@ -1,4 +1,4 @@
-"""Table 3 beside the paper's: differences from base, verdicts, claims."""
+"""Tables 2 and 3 beside the paper's: differences from base, verdicts, claims."""
 
 import pathlib
 
@@ -262,3 +262,22 @@ SIZES = [('C2', WORSE), ('C4', WORSE), ('C6', WORSE), ('C5', BETTER)]
 def test_verdict_of_a_claim(claim: str, rows: list[tuple], verdict: str):
   judged = comparison.judge(differences(*rows))
   assert [x.verdict for x in judged if x.claim.text.startswith(claim)] == [verdict]
+
+
+@pytest.mark.parametrize(
+  'row, bleu, flops, counted',
+  [('base', '27.3', '3.3e+18', '3.8e+15'), ('big', '28.4', '2.3e+19', '1.3e+16')],
+)
+def test_table_2(row: str, bleu: str, flops: str, counted: str):
+  average = paper.TRAINING[row].averaged
+  result = of_config(configs.get_config(row), average=average)
+  text = printed([scored(changed(result, split='test'))])
+  assert '### Table 2 on wmt14.en-de\n' in text and 'Table 3' not in text
+  ours = cells(text, f'Transformer ({row})')
+  assert ours[1:] == ['1', bleu, '20.00', '19.50', '19.50', flops, counted]
+  assert cells(text, 'ByteNet')[1:] == ['', '23.75', *5 * ['']]
+  french = changed(result, {'data.target_language': 'fr'}, split='test')
+  if row == 'base':
+    text = printed([scored(french)])
+    assert cells(text, 'Transformer (base)')[2] == '38.1'
+    assert cells(text, 'GNMT + RL')[2::4] == ['39.92', '1.4e+20']
