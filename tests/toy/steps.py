@@ -76,14 +76,12 @@ class Steps:
   def __init__(
     self,
     count: int | None,
-    P_drop: float = 0.3,
-    rate: float = 1e-3,
     of: tuple[nnx.GraphDef, PyTree] | None = None,
     slices_per_pass: int = 1,
     kind: type[Devices] = Devices,
   ):
-    graph, self.params = model(P_drop) if of is None else of
-    self._transform = optax.adam(rate, 0.9, 0.98, 1e-9)
+    graph, self.params = of or model(0.3)
+    self._transform = optax.adam(1e-3, 0.9, 0.98, 1e-9)
     self.devices = kind(SLICES, jax.devices()[:count])
     step = functools.partial(
       train_step,
