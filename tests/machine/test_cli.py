@@ -99,5 +99,6 @@ def test_each_script_has_its_flags(folder: pathlib.Path, capsys):
   with pytest.raises(SystemExit) as end:
     table.parse(['x', '--help'])
   printed = capsys.readouterr().out
-  assert end.value.code == 0 and printed.startswith('What it does.\n')
+  assert end.value.code == 0 and printed.startswith('What it does.\nflags:\n')
   assert '--workdir' in printed and 'Number.' in printed
+  assert '--flagfile' not in printed

@@ -165,3 +165,13 @@ def test_streams_that_cannot_be_written(
   done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
   assert (done.returncode, done.stdout, done.stderr) == (code, '', stderr)
   assert path.exists() == is_finished
+
+
+def test_streams_that_can_be_written():
+  """In their order, whatever characters a message has."""
+  body = "print('a'); cli.say('b'); print('c', end=''); cli.check_output()"
+  program = with_main(f"{body}; print('d', chr(0xDCFF), file=sys.stderr)")
+  command = [sys.executable, '-c', program]
+  done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+  assert (done.returncode, done.stdout) == (0, 'a\nb\nc')
+  assert done.stderr == 'd \\udcff\n'
