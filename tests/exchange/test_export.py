@@ -6,9 +6,11 @@ import shutil
 
 import pytest
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2 as PROTO
 
 from transformer_jax.exchange import huggingface
 from transformer_jax.exchange.export import export
+from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 
 
@@ -50,6 +52,19 @@ def test_what_a_format_cannot_be(workdir: pathlib.Path, tmp_path: pathlib.Path):
     with pytest.raises(UserError, match=message):
       export(workdir, format, out, 'int4', None, None)
   assert not out.exists() and len([*tmp_path.iterdir()]) == 1
+
+
+def test_a_page_reads_byte_pairs_alone(workdir: pathlib.Path, tmp_path: pathlib.Path):
+  run = shutil.copytree(workdir, tmp_path / 'run')
+  path, card = run / 'vocabulary.model', json.loads((run / 'card.json').read_text())
+  model = PROTO.ModelProto.FromString(path.read_bytes())
+  model.trainer_spec.model_type = PROTO.TrainerSpec.UNIGRAM
+  path.write_bytes(model.SerializeToString())
+  card['sha256'][path.name] = files.sha256(path)
+  (run / 'card.json').write_text(json.dumps(card))
+  with pytest.raises(UserError, match=f'^{path}: a page reads byte pairs alone'):
+    export(run, 'page', tmp_path / 'page.html', None, None, None)
+  assert [*tmp_path.iterdir()] == [run]
 
 
 @pytest.mark.parametrize(
