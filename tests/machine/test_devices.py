@@ -82,7 +82,12 @@ def test_each_accelerator_searches_as_much_as_its_memory_takes():
   assert decode_tokens(100, 60 * 2**30, 8) == 100
 
 
-@pytest.mark.parametrize(('count', 'positions'), [(0, 64), (1, 64), (90, 64), (90, 1)])
+ON_EIGHT = pytest.param(90, 1, marks=several)
+
+
+@pytest.mark.parametrize(
+  ('count', 'positions'), [(0, 64), (1, 64), (90, 64), (90, 1), ON_EIGHT]
+)
 def test_each_sentence_is_in_one_batch(count: int, positions: int):
   """Results name their sentences; two batches at most are in the devices' memory."""
   rng, running, most, shapes = np.random.default_rng(count), 0, 0, []
