@@ -1,6 +1,7 @@
 """Token files hold what was written; an epoch has every pair once, in few shapes."""
 
 import hashlib
+import itertools
 import pathlib
 import random
 import tempfile
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from toy.config import tiny
 from toy.corpus import write_tokens
-from transformer_jax.data.batches import Batches, train_batches
+from transformer_jax.data.batches import Batches, choose_lengths, train_batches
 from transformer_jax.data.corpus import Sentences, Split, token_writer
 from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.machine.errors import UserError
@@ -144,6 +145,22 @@ def test_order_is_for_ever(sizes, expected: str, tmp_path: pathlib.Path):
     for array in batches[step]:
       digest.update(repr((array.shape, array.dtype.str)).encode() + array.tobytes())
   assert digest.hexdigest()[:16] == expected
+
+
+@settings(max_examples=100)
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=30), st.integers(1, 7))
+def test_chosen_lengths_pad_least(lengths: list[int], count: int):
+  """Of all choices."""
+  padded = lambda bounds: sum(min(b for b in bounds if b >= n) for n in lengths)
+  *values, longest = sorted({*lengths})
+  choices = (
+    [*some, longest]
+    for size in range(min(count, len(values) + 1))
+    for some in itertools.combinations(values, size)
+  )
+  chosen = choose_lengths(np.bincount(lengths), count)
+  assert chosen == sorted({*chosen}) and chosen[-1] == longest
+  assert len(chosen) <= count and padded(chosen) == min(map(padded, choices))
 
 
 @pytest.mark.parametrize(
