@@ -52,6 +52,7 @@ def test_text_survives(words: Vocabulary, parts: list[str]):
   assert (flat.tolist(), lengths.tolist()) == (ids * 2, [len(ids), 0, len(ids)])
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(text=st.text(st.characters(codec='utf-8', exclude_characters=' \u2581\x00')))
 def test_bytes_spell_any_text(spelling: Vocabulary, text: str):

@@ -296,6 +296,7 @@ def test_scores_of_files_equal_those_of_the_split(greedy: LoadedRun, capsys):
       next(evaluate_files(greedy, *pair))
 
 
+@pytest.mark.slow
 def test_bleu_of_dev_in_training(greedy: LoadedRun):
   """Greedy, of the first sentences, with the parameters of each call."""
   config, folder = greedy.run.config(), greedy.run.workdir.parent / 'data' / 'toy'

@@ -179,6 +179,7 @@ def test_scores_are_the_models_own(changes: dict, least: float, most: float):
   assert least <= np.median(off) and max(off) < most
 
 
+@pytest.mark.slow
 def test_learned_positions_cut_and_count():
   """Neither source nor output goes beyond the table; both are counted."""
   one = translator('learned', decode_tokens=512)  # so a batch has rows of padding

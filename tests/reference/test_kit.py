@@ -19,6 +19,7 @@ def parameters() -> dict[str, np.ndarray]:
   return {name: x.astype(np.float64) for name, x in kit.read('parameters').items()}
 
 
+@pytest.mark.slow
 def test_the_kit_is_written_again(tmp_path: pathlib.Path, monkeypatch):
   """Gradients and updates take long: test_package_computes_the_kit has them."""
   stored, backward = [*kit.FOLDER.iterdir()], kit.read('backward')

@@ -82,6 +82,7 @@ def test_learning_rates():
     assert named([*check.report({'learning_rate': x})]) == [name]
 
 
+@pytest.mark.slow
 def test_pairs():
   pair = ['unscaled_embedding', 'unscaled_scores']
   lines = [*check.report(forward(*pair))]

@@ -279,6 +279,7 @@ def test_a_start_that_is_refused_writes_no_run(tmp_path: pathlib.Path):
   assert {path.name for path in workdir.iterdir()} == {'checkpoints', 'lock'}
 
 
+@pytest.mark.slow
 def test_a_training(tmp_path: pathlib.Path, monkeypatch, capsys):
   """The second checkpoint is the best; after two more, training ends, and goes on."""
   corpus.prepare(corpus.write_raw(tmp_path / 'raw'))
