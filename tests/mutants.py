@@ -39,6 +39,7 @@ reports: dict[str, tuple[float, bool]] = {}  # of a test: its seconds, and did i
 
 
 def without_sentences(function: ast.FunctionDef) -> str:
+  """Empties strings with a space; returns the body, to compare."""
   for node in ast.walk(function):
     match node:
       case ast.Constant(value=str(text)) if ' ' in text:
@@ -46,8 +47,11 @@ def without_sentences(function: ast.FunctionDef) -> str:
   return ast.dump(ast.Module(function.body, []))
 
 
-def plant(path: pathlib.Path, module: str) -> dict[str, str]:
-  """Writes all mutants of a file into it; returns {name: its changed lines}."""
+Functions = tuple[ast.FunctionDef, ast.FunctionDef]  # the original and a mutant
+
+
+def plant(path: pathlib.Path) -> dict[str, Functions]:
+  """Writes all mutants of a file into it, and returns them by their names."""
   # `make mutants` installs it.
   from mutmut.mutation.file_mutation import mutate_file_contents
 
@@ -58,16 +62,20 @@ def plant(path: pathlib.Path, module: str) -> dict[str, str]:
     for node in ast.walk(ast.parse(mutated.code))
     if isinstance(node, ast.FunctionDef)
   }
-  lines = {name: ast.unparse(functions[name]).split('\n') for name in functions}
-  changes = {}
-  for name in mutated.mutant_names:
-    original = name.rpartition('__mutmut_')[0] + '__mutmut_orig'
-    if without_sentences(functions[name]) == without_sentences(functions[original]):
-      continue
-    pair = lines[original][1:], lines[name][1:]
-    changed = [x for x in difflib.ndiff(*pair) if x[0] in '-+']
-    changes[f'{module}.{name}'] = ' '.join(' '.join(changed).split())
-  return changes
+  original = lambda name: functions[name.rpartition('__mutmut_')[0] + '__mutmut_orig']
+  module = '.'.join(path.with_suffix('').parts)
+  return {
+    f'{module}.{name}': (original(name), functions[name])
+    for name in mutated.mutant_names
+    if without_sentences(functions[name]) != without_sentences(original(name))
+  }
+
+
+def difference(functions: Functions) -> str:
+  """Returns the lines that differ, after - and +."""
+  before, after = (ast.unparse(function).split('\n')[1:] for function in functions)
+  changed = [line for line in difflib.ndiff(before, after) if line[0] in '-+']
+  return ' '.join(' '.join(changed).split())
 
 
 @pytest.hookimpl(trylast=True)  # after conftest's
@@ -146,13 +154,13 @@ def main(room: str, minutes: str) -> None:
     commit = subprocess.check_output(head, text=True).strip()
     (folder / 'setup.cfg').write_text(SETTINGS)
     os.chdir(folder)
-    changes: dict[str, str] = {}
+    mutants: dict[str, Functions] = {}
     files: dict[str, str] = {}
     for path in sorted(pathlib.Path('transformer_jax', room).glob('*.py')):
-      planted = plant(path, '.'.join(path.with_suffix('').parts))
-      changes |= planted
+      planted = plant(path)
+      mutants |= planted
       files |= dict.fromkeys(planted, str(path))
-    names = sorted(changes)
+    names = sorted(mutants)
     random.Random(commit).shuffle(names)
     wanted = {'minutes': float(minutes), 'names': names}
     pathlib.Path('mutants.json').write_text(json.dumps(wanted))
@@ -168,7 +176,8 @@ def main(room: str, minutes: str) -> None:
   for name, file in files.items():
     how = (ended[name] or 'survived') if name in ended else 'not tried'
     counts.setdefault(file, collections.Counter())[how] += 1
-  survivors = [f'{name}: {changes[name]}' for name in sorted(ended) if not ended[name]]
+  alive = [name for name in sorted(ended) if not ended[name]]
+  survivors = [f'{name}: {difference(mutants[name])}' for name in alive]
   rooms = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
   rooms[room] = {'commit': commit, 'files': counts, 'survivors': survivors}
   RESULTS.write_text(json.dumps(dict(sorted(rooms.items())), indent=1) + '\n')
