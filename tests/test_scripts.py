@@ -21,15 +21,6 @@ MULTI30K = '--config=configs/multi30k.py:en-de'
 # A command, where {tmp} is an empty folder, and what its one line of error says.
 REFUSED = [
   # Keys of a config
-  (f'train {MULTI30K} --workdir=x --config.xyzzy=3', 'config.py has all'),
-  (
-    f'describe {MULTI30K} --config.model.d_modle=1',
-    'did you mean --config.model.d_model?',
-  ),
-  (
-    f'describe {MULTI30K} --config.learning_rate=1',
-    'its name here is --config.rate_factor',
-  ),
   (f'describe {MULTI30K} --config.seed=one', 'flag --config.seed=one: invalid literal'),
   (
     'train --workdir=x --config=configs/table3.py:B1 --config.row=B9',
@@ -39,17 +30,10 @@ REFUSED = [
     'train --workdir=x --config=configs/base.py --config.model.h=4',
     'model.h: not as in the config file',
   ),
-  ('describe --config=configs/quikstart.py', 'did you mean configs/quickstart.py?'),
   ('describe --config=configs/my.py', '--config=configs/my.py:SOURCE-TARGET,DIR'),
   ('train --workdir=x', 'starts one with --config='),
-  ('train --workdir=x --config.seed=2', '--config.seed needs --config=FILE'),
-  ('describe --config=runs/a/config.json', 'give the Python file, such as'),
   # Flags
   ('train', 'give --workdir: Folder of the run.'),
-  (
-    'describe --config=configs/base.py --json true',
-    "'true' is not a flag; flags begin",
-  ),
   ('evaluate --hypotheses=h', 'needs --references and --target_language'),
   ('prepare_data --verify=x --raw_dir=y', '--raw_dir does not go with --verify'),
   ('evaluate --workdir=x --step=1.5', 'flag --step=1.5: a whole number, or best'),
