@@ -3,10 +3,10 @@
   python tests/mutants.py ROOM MINUTES   # or: make mutants ROOM=decoding
 
 mutmut makes the mutants of each function, in a clone of the last commit. This file is
-also a plugin of pytest there: it imports the room's default tests once, and forks for
-each mutant, in random order for MINUTES; the tests of its file run first. mutmut's own
-runs give a mutant only the tests that called its function, and miss those that use what
-a fixture has called before; cosmic-ray starts pytest, and so JAX, for each mutant.
+also a plugin of pytest there: it imports the room's tests once, and forks for each
+mutant, in random order for MINUTES. The tests of its file run first, long ones last.
+mutmut's own runs give a mutant only the tests that called its function, and miss those
+that use what a fixture has called before; cosmic-ray starts pytest, and so JAX, for each.
 
 A change of a sentence (a string with a space) is no mutant. Constants of modules and
 functions with decorators have none. results/mutants.json gets the room's counts by file
@@ -32,8 +32,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / 'results' / 'mutants.json'
 SETTINGS = '[mutmut]\nsource_paths=transformer_jax/\n'  # mutmut reads setup.cfg
-TESTS = '-n0 -q -p mutants -m'.split()
-TESTS.append('not slow and not torch and not devices')
+TESTS = ['-n0', '-q', '-p', 'mutants', '-m', 'not torch and not devices']
 KEY = 'MUTANT_UNDER_TEST'  # mutmut's functions read their variant from it
 reports: dict[str, tuple[float, bool]] = {}  # of a test: its seconds, and did it fail?
 
