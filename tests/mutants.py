@@ -6,7 +6,7 @@ mutmut makes the mutants of each function, in a clone of the last commit. This f
 also a plugin of pytest there: it imports the room's tests once, and forks for each
 mutant, in random order for MINUTES. The tests of its file run first, long ones last.
 mutmut's own runs give a mutant only the tests that called its function, and miss those
-that use what a fixture has called before; cosmic-ray starts pytest, and so JAX, for each.
+that use what a fixture has called before. cosmic-ray starts pytest and JAX for each.
 
 A change of a sentence (a string with a space) is no mutant. Constants of modules and
 functions with decorators have none. results/mutants.json gets the room's counts by file
