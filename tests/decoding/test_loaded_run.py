@@ -77,6 +77,7 @@ def test_text_that_cannot_be_translated_well_warns_once(workdir: pathlib.Path):
   kinds = [str(one.message).partition(':')[0] for one in caught]
   assert kinds[0] == 'characters outside the vocabulary' and len({*kinds}) == len(kinds)
   assert kinds[-1] == 'less probable than references of dev'
+  assert caught[0].filename == __file__
 
 
 def test_the_callers_options(workdir: pathlib.Path):

@@ -24,6 +24,7 @@ from transformer_jax.data.corpus import (
   Overlap,
   Sentences,
   corpus_settings,
+  read_card,
   read_split,
 )
 from transformer_jax.data.vocabulary import UNK, Vocabularies, Vocabulary
@@ -317,7 +318,7 @@ def test_bad_text_is_refused(split, source, target, message: str, raw: pathlib.P
 
 
 def test_whole_or_not_at_all(raw: pathlib.Path, monkeypatch, capsys):
-  """tests/machine has two processes at once, tests/training one that is signalled."""
+  """An error leaves nothing; a corpus that is there is not prepared again."""
   data = raw.parent / 'data'
   (data / 'toy.partial').mkdir(parents=True)  # a preparation was killed
   (data / 'toy.partial' / 'junk').touch()
@@ -331,6 +332,51 @@ def test_whole_or_not_at_all(raw: pathlib.Path, monkeypatch, capsys):
   assert f'preparing {data / "toy"}' in capsys.readouterr().err
   assert prepare(raw, tiny(seed=2)).identity == before.identity
   assert 'preparing' not in capsys.readouterr().err, 'another process has prepared it'
+
+
+ENVIRONMENT = os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)}
+IMPORTS = 'import pathlib, sys; from toy import corpus'
+
+# Forks that are killed at the n-th file, and two at once.
+FORKS = """
+import os, signal
+left = 0
+def audit(event, args):
+  global left
+  if event == 'open' and '.partial' in str(args[0]) and 'w' in str(args[1]):
+    left -= 1
+    if not left:
+      os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(audit)
+def start(number):
+  global left
+  if not os.fork():
+    left = number
+    corpus.prepare(pathlib.Path(sys.argv[1]) / str(number) / 'raw')
+    os._exit(0)
+for number in (1, 6, 12):
+  start(number)
+  assert os.WTERMSIG(os.wait()[1]) == signal.SIGKILL
+start(99), start(99)
+assert os.wait()[1] == os.wait()[1] == 0
+"""
+
+
+def test_killed_or_prepared_twice(tmp_path: pathlib.Path):
+  """A killed preparation leaves no corpus; of two at once, one prepares it."""
+  for name in ('1', '6', '12', '99'):
+    raw = write_raw(tmp_path / name / 'raw')
+  command = [sys.executable, '-c', IMPORTS + FORKS, tmp_path]
+  done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
+  assert done.returncode == 0, done.stderr
+  assert done.stderr.count(f'preparing {raw.parent}') == 1
+  Corpus.open(raw.parent / 'data' / 'toy').verify()
+  for name in ('1', '6', '12'):
+    data = tmp_path / name / 'data'
+    assert {path.name for path in data.iterdir()} == {'toy.lock', 'toy.partial'}
+    about = prepare(tmp_path / name / 'raw')
+    assert {path.name for path in data.iterdir()} == {'toy', 'toy.lock'}
+    assert about.identity == read_card(raw.parent / 'data' / 'toy').identity
 
 
 def prepared(raw: pathlib.Path, files: pathlib.Path | None) -> pathlib.Path:
@@ -385,10 +431,8 @@ def test_a_resumed_run_reads_no_raw_text(
 @pytest.mark.slow
 def test_memory_does_not_hold_the_text(tmp_path: pathlib.Path):
   """Thirty times the text takes little more memory."""
-  script = 'import pathlib, resource, sys; from toy import corpus; '
-  script += 'corpus.prepare(pathlib.Path(sys.argv[1])); '
+  script = f'{IMPORTS}; corpus.prepare(pathlib.Path(sys.argv[1])); import resource; '
   script += 'print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)'
-  environment = os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)}
   peaks = []
   for times in (50, 1500):
     raw = tmp_path / str(times) / 'raw'
@@ -396,6 +440,6 @@ def test_memory_does_not_hold_the_text(tmp_path: pathlib.Path):
     for path in raw.glob('train.*'):
       path.write_bytes(path.read_bytes() * times)
     command = [sys.executable, '-c', script, raw]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
     peaks.append(int(done.stdout.split()[-1]))
   assert peaks[1] - peaks[0] < 40, peaks  # MB
