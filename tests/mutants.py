@@ -105,8 +105,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
   names, end = wanted['names'], time.monotonic() + 60 * wanted['minutes']
   running: dict[int, tuple[str, float]] = {}
   ended: dict[str, str] = {}
-  while running or (names and time.monotonic() < end):
-    if names and len(running) < len(os.sched_getaffinity(0)) and time.monotonic() < end:
+  while (more := bool(names) and time.monotonic() < end) or running:
+    if more and len(running) < len(os.sched_getaffinity(0)):
       name = names.pop()
       running[_fork(session, name)] = name, time.monotonic() + 60 + 4 * whole
     else:
