@@ -146,6 +146,11 @@ def _wait(running: dict[int, tuple[str, float]]) -> dict[str, str]:
 
 
 def main(room: str, minutes: str) -> None:
+  rooms = sorted(
+    path.parent.name for path in ROOT.glob('transformer_jax/*/__init__.py')
+  )
+  if room not in rooms:
+    sys.exit(f'ROOM={room}: not one of {", ".join(rooms)}')
   with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name) / 'checkout'
     subprocess.run(['git', 'clone', '-q', '--shared', ROOT, folder], check=True)
@@ -177,9 +182,9 @@ def main(room: str, minutes: str) -> None:
     counts.setdefault(file, collections.Counter())[how] += 1
   alive = [name for name in sorted(ended) if not ended[name]]
   survivors = [f'{name}: {difference(mutants[name])}' for name in alive]
-  rooms = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-  rooms[room] = {'commit': commit, 'files': counts, 'survivors': survivors}
-  RESULTS.write_text(json.dumps(dict(sorted(rooms.items())), indent=1) + '\n')
+  results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+  results[room] = {'commit': commit, 'files': counts, 'survivors': survivors}
+  RESULTS.write_text(json.dumps(dict(sorted(results.items())), indent=1) + '\n')
   for file, count in counts.items():
     print(file, *(f'{n} {how}' for how, n in sorted(count.items())))
 
