@@ -146,7 +146,8 @@ def _wait(running: dict[int, tuple[str, float]]) -> dict[str, str]:
 
 
 def main(room: str, minutes: str) -> None:
-  rooms = sorted(
+  packages = ROOT.glob('transformer_jax/*/__init__.py')
+  rooms = sorted(path.parent.name for path in packages)
     path.parent.name for path in ROOT.glob('transformer_jax/*/__init__.py')
   )
   if room not in rooms:
