@@ -148,8 +148,6 @@ def _wait(running: dict[int, tuple[str, float]]) -> dict[str, str]:
 def main(room: str, minutes: str) -> None:
   packages = ROOT.glob('transformer_jax/*/__init__.py')
   rooms = sorted(path.parent.name for path in packages)
-    path.parent.name for path in ROOT.glob('transformer_jax/*/__init__.py')
-  )
   if room not in rooms:
     sys.exit(f'ROOM={room}: not one of {", ".join(rooms)}')
   with tempfile.TemporaryDirectory() as name:
