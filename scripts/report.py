@@ -29,6 +29,9 @@ CURVE = FLAGS.list(
   "Files like metrics.jsonl, of training with any program, to draw over the runs'.",
 )
 REFERENCES = FLAGS.list('references', [], 'Reference files, if no corpus is prepared.')
+AVERAGE = FLAGS.integer(
+  'average', 1, 'Checkpoints averaged in a result of Table 3; 1 in the paper.', 1
+)
 DATA_DIR = data_dir(FLAGS)
 
 
@@ -44,7 +47,9 @@ def main(argv: list[str]) -> None:
   paths = [pathlib.Path(argument) for argument in arguments[1:]]
   texts = HeldOut(DATA_DIR.value, map(pathlib.Path, REFERENCES.value))
   curves = [pathlib.Path(name) for name in CURVE.value]
-  summary, blocks = report.make_report(paths, OUTPUTS, texts, SAMPLES.value, curves)
+  summary, blocks = report.make_report(
+    paths, OUTPUTS, texts, SAMPLES.value, curves, AVERAGE.value
+  )
   blocks = [page.heading(1, report.TITLE), *blocks]
   if HTML.value:
     files.write(HTML.value, page.page(report.TITLE, blocks))

@@ -49,6 +49,21 @@ def test_table_3_in_miniature_beside_the_papers():
   assert "Not the paper's corpus, nor its base model (here N 3, d_model 128" in text
 
 
+def test_averaged_checkpoints_are_compared_on_request_and_the_table_says_so():
+  last = family()
+  better = lambda run: changed(run.result, averaged=[*range(5)], dev_perplexity=4.0)
+  both = [*last, *(run._replace(result=better(run)) for run in last)]
+  (group,), _ = results.group(both, 5)
+  assert {len(run.result.averaged) for run in group.members} == {5}
+  text = markdown(describe_group(group, {}, ''))
+  assert 'scored on val+test_2016_flickr, 5 checkpoints averaged\n' in text
+  assert 'Scored with 5 checkpoints averaged, the paper with one.' in text
+  assert cells(text, 'base')[5].startswith('4.00')
+  (group,), _ = results.group(both)
+  assert {len(run.result.averaged) for run in group.members} == {1}
+  assert 'averaged' not in markdown(describe_group(group, {}, ''))
+
+
 def test_runs_of_the_papers_size_stand_beside_its_numbers():
   result = of_config(configs.get_config('base'))
   text = printed([scored(result)])

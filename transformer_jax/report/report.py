@@ -61,6 +61,7 @@ def make_report(
   texts: HeldOut,
   samples: int,
   curves: Sequence[pathlib.Path] = (),
+  averaged: int = 1,
 ) -> tuple[str, list[Block]]:
   """Returns a summary for a terminal, and the blocks of the whole report.
 
@@ -72,6 +73,7 @@ def make_report(
     texts: what the paired tests and the samples take.
     samples: sentences of each test set to show with their translations.
     curves: files like metrics.jsonl, which are drawn over the runs' curves.
+    averaged: checkpoints of a result of Table 3, 1 in the paper.
 
   Raises:
     UserError: no path holds a run or a result, or what was scored is damaged.
@@ -86,7 +88,7 @@ def make_report(
   summary = ''
   blocks: list[Block] = []
   if runs := [run for run in evaluations if not outputs[run.result.task].section]:
-    summary, blocks = _report_runs(runs, omissions, texts, samples, curves)
+    summary, blocks = _report_runs(runs, omissions, texts, samples, curves, averaged)
   for name, output in outputs.items():
     runs = [run for run in evaluations if run.result.task == name]
     baselines = [baseline for of, baseline in all_baselines if of == name]
@@ -102,11 +104,12 @@ def _report_runs(
   texts: HeldOut,
   samples: int,
   over: Sequence[pathlib.Path],
+  averaged: int,
 ) -> tuple[str, list[Block]]:
   """Returns summary and blocks of runs that translate; names `omissions`, too."""
   for run in runs:
     texts.references(run)  # refuses translations of another number
-  groups, of_no_group = results.group(runs)
+  groups, of_no_group = results.group(runs, averaged)
   with tqdm(desc='comparing', unit='row', disable=None) as bar:
 
     def compare(
@@ -174,9 +177,10 @@ def title_of(group: Group) -> str:
   if not group.table_3:
     return group.corpus
   test_set = next(iter(group.table_3.values()))[0].test_set
+  end = '' if group.averaged == 1 else f', {group.averaged} checkpoints averaged'
   if test_set == paper.TEST_SETS['dev'] and group.base == paper.BASE:
-    return f'Table 3 on {group.corpus}'
-  return f'Table 3 in miniature on {group.corpus}, scored on {test_set}'
+    return f'Table 3 on {group.corpus}{end}'
+  return f'Table 3 in miniature on {group.corpus}, scored on {test_set}{end}'
 
 
 def about(group: Group) -> str:
@@ -189,6 +193,8 @@ def about(group: Group) -> str:
   other = ['corpus'] if run.data['reader'] != 'wmt14' else []
   if sizes := {k: v for k, v in group.base.items() if v != paper.BASE[k]}:
     other.append(f'base model (here {paper.cells_text(sizes)})')
+  if group.averaged > 1:
+    text += f'Scored with {group.averaged} checkpoints averaged, the paper with one. '
   if other:
     text += f"Not the paper's {', nor its '.join(other)}: "
     text += "compare only the signs of its differences with the paper's. "
@@ -383,7 +389,10 @@ def _facts(
     base = dict(of_rows)['base']
     scores = ', '.join(f'{metric.title} {base[metric.column]}' for metric in JUDGED)
     seeds = len(group.table_3['base'])
-    text = f'{where}Base, {seeds} seed{"s" if seeds > 1 else ""}: {scores}. '
+    text = f'{where}Base, {seeds} seed{"s" if seeds > 1 else ""}'
+    if group.averaged > 1:
+      text += f', {group.averaged} checkpoints averaged'
+    text += f': {scores}. '
     yield 'Table 3', text + comparison.smallest_difference(group)
   if len(ours) > 1:
     count = comparison.count_verdicts(comparison.judge(ours))

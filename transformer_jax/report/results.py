@@ -245,6 +245,7 @@ class Group(NamedTuple):
   """Runs that can be compared; each row holds one result for each of its seeds."""
 
   base: Cells
+  averaged: int  # checkpoints of a result of Table 3
   table_3: dict[str, list[ScoredRun]]
   table_2: dict[str, list[ScoredRun]]
   omissions: list[str]  # why runs are in neither
@@ -307,10 +308,15 @@ def find_base(members: Sequence[ScoredRun]) -> Cells | None:
   return base if fits(base) or members[0].data['reader'] == 'wmt14' else None
 
 
-def group(results: Sequence[ScoredRun]) -> tuple[list[Group], list[str]]:
+def group(
+  results: Sequence[ScoredRun], averaged: int = 1
+) -> tuple[list[Group], list[str]]:
   """Returns groups of comparable runs, and reasons why other runs are in none.
 
   Runs of no row are in neither. The runs have distinct names.
+
+  Args:
+    averaged: checkpoints of a result of Table 3, 1 in the paper.
   """
   alike: dict[tuple[str, ...], list[ScoredRun]] = {}
   groups, omissions = [], []
@@ -326,7 +332,7 @@ def group(results: Sequence[ScoredRun]) -> tuple[list[Group], list[str]]:
         f'{members[0].data["name"]}, the same scorer and settings'
       )
       continue
-    tables = _group(base, members)
+    tables = _group(base, members, averaged)
     if tables.table_2 or tables.table_3:
       groups.append(tables)
     else:
@@ -334,8 +340,8 @@ def group(results: Sequence[ScoredRun]) -> tuple[list[Group], list[str]]:
   return groups, omissions
 
 
-def _group(base: Cells, members: Sequence[ScoredRun]) -> Group:
-  tables = Group(base, {}, {}, [])
+def _group(base: Cells, members: Sequence[ScoredRun], averaged: int) -> Group:
+  tables = Group(base, averaged, {}, {}, [])
   # A run has several results; one that was prolonged also has results of fewer steps.
   by_run: dict[tuple[str, Any, int], list[ScoredRun]] = {}
   for run in members:
@@ -348,8 +354,9 @@ def _group(base: Cells, members: Sequence[ScoredRun]) -> Group:
       by_run.setdefault(key, []).append(run)
   for (name, row, number), results in by_run.items():
     table = tables.table_2 if number == 2 else tables.table_3
-    best = min(results, key=lambda run: len([*unmet_conditions(run, number)]))
-    reasons = '; '.join(unmet_conditions(best, number))
+    unmet = lambda run, number=number: [*unmet_conditions(run, number, averaged)]
+    best = min(results, key=lambda run: len(unmet(run)))
+    reasons = '; '.join(unmet(best))
     others = table.get(row, [])
     same_seed = [run.name for run in others if run.seed == best.seed]
     changed = paper.changed_cells(cells(best.config), base)
@@ -370,14 +377,14 @@ def _group(base: Cells, members: Sequence[ScoredRun]) -> Group:
   return tables
 
 
-def unmet_conditions(run: ScoredRun, table: int) -> Iterator[str]:
+def unmet_conditions(run: ScoredRun, table: int, averaged: int = 1) -> Iterator[str]:
   """Yields what keeps a result out of Table 2 or 3.
 
   Table 2 takes newstest2014 with 5 (base) or 20 (big) checkpoints averaged, Table 3 dev
-  with the last checkpoint alone.
+  with `averaged` of them: the paper's has the last alone.
   """
   result = run.result
-  pairs, averaged = ['en-de'], 1
+  pairs = ['en-de']
   if table == 2:
     pairs, averaged = [*paper.VOCABULARY], paper.TRAINING[str(run.row)].averaged
   if run.pair not in pairs:
