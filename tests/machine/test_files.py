@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import errno
-import hashlib
 import json
 import math
 import os
@@ -60,13 +59,6 @@ def test_json_is_strict_and_an_object(tmp_path: pathlib.Path):
     path.write_bytes(content)
     with pytest.raises(UserError, match=f'^{path}: damaged .*put back a copy'):
       files.read_json_object(path)
-
-
-def test_sums(tmp_path: pathlib.Path):
-  path = tmp_path / 'lines'
-  path.write_bytes('ä\nb\n'.encode())
-  expected = hashlib.sha256('ä\nb\n'.encode()).hexdigest()
-  assert files.sha256(path) == files.sha256_of_lines(['ä', 'b']) == expected
 
 
 def test_a_library_s_full_disk_is_the_system_s(tmp_path: pathlib.Path):
