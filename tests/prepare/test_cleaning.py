@@ -33,55 +33,36 @@ def both(pair: tuple[str | None, str | None], limits: Cleaning) -> str | None:
   return reason
 
 
-BAD = {
-  'not UTF-8': [None],
-  'empty': ['', ' ', '\t', '\u3000', '\xa0', ' \t \xa0'],
-  'control character': [
-    f'one{c}two' for c in '\x00\r\n\x0b\x0c\x1c\x1d\x1e\u2028\u2029'
-  ],
-}
-
-
-@pytest.mark.parametrize('reason', BAD)
-def test_faults_of_any_text(reason: str):
-  """Neither the limits nor the other sentence matter."""
-  for line in BAD[reason]:
-    for other in ('eins', line):
-      for limits in (LOOSE, STRICT, OFF):
-        assert both((line, other), limits) == reason, line
-
-
 LINES = [
-  ({}, 'one two', None),
+  ({}, None, 'not UTF-8'),
+  *(({}, spaces, 'empty') for spaces in ('', '\u3000', ' \t \xa0')),
+  *(
+    ({}, f'one{c}two', 'control character')
+    for c in '\x00\r\n\x0b\x0c\x1c\x1d\x1e\u2028\u2029'
+  ),
   ({}, 'sch\ufffdn', 'replacement character'),
   ({}, 'odd: a\tb e\u0301 \u200bx \xa0x \ufeffx so\x85', None),
   ({'max_characters': 10}, 'ü' * 10, None),
   ({'max_characters': 10}, 'ü' * 11, 'over 10 characters'),
-  ({'max_characters': 10}, 'ü' * 9 + '  ', 'over 10 characters'),
-  ({'min_alphanumeric': 0.5}, 'a-', None),
   ({'min_alphanumeric': 0.5}, 'a  b  - ,', None),  # spaces do not count
   ({'min_alphanumeric': 0.5}, '中-', None),
-  ({'min_alphanumeric': 0.5}, '28.8.09', None),
   ({'min_alphanumeric': 0.5}, 'e\u0301\u0301', None),  # marks of a letter do not count
   ({'min_alphanumeric': 0.5}, 'a--', FEW_LETTERS),
-  ({'min_alphanumeric': 0.5}, '(...) 1', FEW_LETTERS),
   ({'min_alphanumeric': 0.5}, '\u0301\u0301-', FEW_LETTERS),
 ]
 
 
 @pytest.mark.parametrize(('limits', 'line', 'reason'), LINES)
-def test_limits_of_one_line(limits: dict, line: str, reason: str | None):
+def test_limits_of_one_line(limits: dict, line: str | None, reason: str | None):
   assert both((line, 'eins'), replace(LOOSE, **limits)) == reason
   assert reason is None or not limits or both((line, 'eins'), LOOSE) is None
 
 
-@pytest.mark.parametrize(('short', 'long', 'ratio'), [(1, 9, 9.0), (4, 6, 1.5)])
-def test_ratio_of_words(short: int, long: int, ratio: float):
+def test_ratio_of_words():
   """The ratio counts words, not characters."""
-  limits, fewer = replace(LOOSE, max_ratio=ratio), ' '.join(['langwierig'] * short)
-  assert both((fewer, '\t '.join(['x'] * long)), limits) is None
-  too_long = fewer, '\t '.join(['x'] * (long + 1))
-  assert both(too_long, limits) == f'length ratio over {ratio:g}'
+  limits, fewer = replace(LOOSE, max_ratio=1.5), ' '.join(['langwierig'] * 4)
+  assert both((fewer, '\t '.join('xxxxxx')), limits) is None
+  assert both((fewer, '\t '.join('xxxxxxx')), limits) == 'length ratio over 1.5'
 
 
 def test_ratio_without_spaces():
@@ -91,8 +72,6 @@ def test_ratio_without_spaces():
   for line in (
     '今天下午我们去图书馆借了三本关于历史的书。',
     'บ่ายนี้เราไปยืมหนังสือประวัติศาสตร์สามเล่มจากห้องสมุด',
-    'ဒီနေ့ မွန်းလွဲပိုင်းမှာ စာကြည့်တိုက်ကနေ သမိုင်းစာအုပ် သုံးအုပ် ငှားခဲ့တယ်။',
-    'រសៀលនេះយើងបានទៅខ្ចីសៀវភៅប្រវត្តិសាស្ត្របីក្បាលពីបណ្ណាល័យ។',
   ):
     assert both((english, line), limits) is None
     assert both((' '.join([english] * 45), line), limits) == 'length ratio over 9'
@@ -107,25 +86,22 @@ def test_sentences_that_are_not_translated():
     pair = line, f'{line.strip()}  '
     assert both(pair, LOOSE) is None
     assert both(pair, limits) == 'not translated'
-  for pair in (('a b', 'a B'), ('a b', 'a  b'), ('é', 'e\u0301')):
-    assert both(pair, limits) is None
-
-
-def test_names_and_numbers_are_the_same_in_both_languages():
   names = ['Winston Churchill, Ava Gardner, Frank Sinatra.', 'Ludwig van Beethoven']
-  for line in (*names, '2014', '日本銀行', 'محمد', 'ایالات متحده آمریکا'):
-    assert both((line, line), replace(LOOSE, drop_untranslated=True)) is None, line
+  names += ['2014', '日本銀行', 'محمد', 'ایالات متحده آمریکا']
+  differ = ('a b', 'a B'), ('a b', 'a  b'), ('é', 'e\u0301')
+  for pair in (*differ, *zip(names, names, strict=True)):
+    assert both(pair, limits) is None, pair
 
 
 def test_the_first_fault_is_the_one_that_counts():
   """Each pair is counted once."""
   pairs = [(None, ''), ('', '\x00'), ('\x00', '\ufffd'), ('\ufffd', 'x' * 21)]
   pairs += [('x' * 21, 'a b c d'), ('- . -', '1'), ('a.....', 'a.....'), ('.', '2')]
-  assert [both(pair, STRICT) for pair in pairs] == [
-    *('not UTF-8', 'empty', 'control character', 'replacement character'),
-    *('over 20 characters', 'length ratio over 2', 'not translated', FEW_LETTERS),
-  ]
-  assert [both(pair, OFF) for pair in pairs[3:]] == [None] * 5
+  always = ['not UTF-8', 'empty', 'control character']
+  reasons = ['replacement character', 'over 20 characters', 'length ratio over 2']
+  reasons += ['not translated', FEW_LETTERS]
+  assert [both(pair, STRICT) for pair in pairs] == always + reasons
+  assert [both(pair, OFF) for pair in pairs] == always + [None] * 5
 
 
 ENGLISH = ['The end of the day is near', 'This is for you and that is it']
@@ -143,10 +119,10 @@ def test_either_direction(pair: tuple[str, str]):
 
 
 def test_other_text_is_not_refused():
-  """Toy corpora, other languages, numbers, empty text, untranslated text."""
+  """Toy corpora, other languages, empty text, untranslated text."""
   numbers = [[line.decode() for line in side] for side in toy.corpus.number_lines(200)]
   polish = ['Ala ma kota a kot ma Alę'], ['El gato de Ana es muy grande']
-  for sides in (numbers, polish, (['1 2 3'], ['4 5 6']), ([''], [''])):
+  for sides in (numbers, polish, ([''], [''])):
     assert [guess_language(side) for side in sides] == [None, None]
     check_languages(list(zip(*sides, strict=True)), ('en', 'de'), 'FILE')
   check_languages([], ('en', 'de'), 'FILE')
@@ -184,12 +160,10 @@ def test_a_sample_is_of_text_and_seed(tmp_path_factory, rows: list[int], data):
   assert sorted(sample(folder, shuffled, wanted, seed)) == sorted(chosen)
 
 
-@pytest.mark.parametrize('seed', range(3))
-def test_equal_pairs_are_sampled_like_others(seed: int, tmp_path: pathlib.Path):
+def test_equal_pairs_are_sampled_like_others(tmp_path: pathlib.Path):
   """Some are in the sample, in proportion."""
   rows = [*range(500)] + [500] * 500
-  chosen = sample(tmp_path, rows, 100, seed)
-  assert len(chosen) == 100 and 30 < chosen.count(500) < 70
-  assert chosen != sample(tmp_path, rows, 100, seed + 1)
+  chosen, other = (sample(tmp_path, rows, 100, seed) for seed in (0, 1))
+  assert len(chosen) == 100 and 30 < chosen.count(500) < 70 and chosen != other
   # A corpus that is prepared again has the same pairs.
   assert sample(tmp_path, range(60), 5, 1) == [5, 23, 27, 40, 42]

@@ -1,33 +1,54 @@
-"""Pairs of two files and of WMT's sets, and what they refuse."""
+"""Sources of a corpus: files, sets of WMT, samples of training, a user's own folder."""
 
 import gzip
+import hashlib
+import json
 import pathlib
+import random
+import unicodedata
 from unittest import mock
 
 import pytest
 import sacrebleu.dataset
+from ml_collections import ConfigDict
 from sacrebleu import utils
 
+import toy.corpus
+from configs import base, my
+from toy.config import tiny
+from transformer_jax.data import text
+from transformer_jax.data.corpus import SPLITS
 from transformer_jax.machine.errors import UserError
-from transformer_jax.prepare import sources
+from transformer_jax.prepare import cleaning, sources
+from transformer_jax.prepare.sources import Sources
+from transformer_jax.tasks import LINES
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
-def written(path: pathlib.Path, content: bytes) -> pathlib.Path:
-  path.write_bytes(content)
-  return path
+def lines(splits: Sources) -> dict[str, list]:
+  return {
+    split: [pair for source in some for pair in source.pairs()]
+    for split, some in splits.items()
+  }
 
 
-def test_the_only_file_of_a_name(tmp_path: pathlib.Path):
-  source = lambda: sources.file_source(tmp_path, 'train', ('en', 'de'))
-  with pytest.raises(UserError, match='train.en: no such file, nor train.en.gz, '):
-    source()
-  written(tmp_path / 'train.en.gz', gzip.compress(b'one\n'))
-  written(tmp_path / 'train.de', b'eins\n')
-  assert source().name == 'train.en.gz and train.de'
-  assert [*source().pairs()] == [*source().pairs()] == [('one', 'eins')]
-  written(tmp_path / 'train.en', b'one\n')
+def test_files_by_name(raw: pathlib.Path):
+  """A split has several files in their order; one may be packed, in a folder."""
+  more = raw / 'more'
+  more.mkdir()
+  (more / 'train.en.gz').write_bytes(gzip.compress(b'a\n'))
+  (more / 'train.de').write_bytes(b'b\n')
+  stems = {'train': ('more/train', 'train'), 'dev': (str(raw / 'dev'),)}
+  config = tiny(**{f'data.files.{split}': some for split, some in stems.items()})
+  found = sources.from_files(config, raw)
+  assert found['train'][0].name == 'train.en.gz and train.de'
+  splits = lines(found)
+  assert splits['train'][0] == ('a', 'b')
+  assert [len(splits[split]) for split in SPLITS] == [201, 5, 5]
+  (more / 'train.en').write_bytes(b'a\n')
   with pytest.raises(UserError, match='train.en and train.en.gz: keep one of them'):
-    source()
+    sources.from_files(config, raw)
 
 
 SGML = """<refset><doc docid="a"><hl>
@@ -38,25 +59,194 @@ SGML = """<refset><doc docid="a"><hl>
 def test_a_set_of_sacrebleu(tmp_path: pathlib.Path, monkeypatch):
   monkeypatch.setattr(utils, 'SACREBLEU_DIR', str(tmp_path))
   dataset = sacrebleu.dataset.DATASETS['wmt14/full']
+  find = lambda: sources.sacrebleu_source('sacrebleu:wmt14/full', ('en', 'de'))
   for error in (OSError('no network'), SystemExit(1)):
     monkeypatch.setattr(dataset, 'maybe_download', mock.Mock(side_effect=error))
     with pytest.raises(UserError, match=f'could not be downloaded .*Delete {tmp_path}'):
-      sources.sacrebleu_source('sacrebleu:wmt14/full', ('en', 'de'))
-  files = dataset.langpairs['en-de']
-  for name, word in zip(files, ('two', 'zwei'), strict=True):
+      find()
+  for name, word in zip(dataset.langpairs['en-de'], ('two', 'zwei'), strict=True):
     path = tmp_path / 'wmt14/full/raw' / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    written(path, SGML.replace('two', word).encode())
-  source = sources.sacrebleu_source('sacrebleu:wmt14/full', ('en', 'de'))
+    path.write_bytes(SGML.replace('two', word).encode())
   first = 'R&D & "so" on\xa0ä'
-  assert [*source.pairs()] == [(first, first), ('two', 'zwei')]
-  assert source.name == 'newstest2014-deen-src.en.sgm and newstest2014-deen-ref.de.sgm'
-  written(path, b'<seg id="1">eins</seg>')
-  with pytest.raises(UserError, match='has 2 lines and .* has 1: they must pair up'):
-    [*source.pairs()]
+  assert [*find().pairs()] == [(first, first), ('two', 'zwei')]
 
 
 def test_sets_that_cannot_be_read():
   for name, target in (('wmt99', 'de'), ('wmt13', 'xx'), ('wmt21', 'de')):
     with pytest.raises(UserError, match=f'{name}: .* no such set .* in en-{target}'):
       sources.sacrebleu_source(f'sacrebleu:{name}', ('en', target))
+
+
+@pytest.mark.parametrize(
+  'languages', [('en', 'de'), pytest.param(('de', 'en'), marks=pytest.mark.slow)]
+)
+def test_the_embedded_corpus(languages: tuple[str, str]):
+  """Whole splits in either direction; results/ has references of these test lines."""
+  keys = 'data.source_language', 'data.target_language'
+  config = tiny(**dict(zip(keys, languages, strict=True)))
+  splits = lines(sources.embedded(config))
+  assert [len(splits[split]) for split in SPLITS] == [70_000, 1_000, 1_000]
+  texts = dict(zip(languages, zip(*splits['test'], strict=True), strict=True))
+  result = json.loads((ROOT / 'results' / 'quickstart.en-de.json').read_text())
+  text = ''.join(f'{line}\n' for line in texts['de']).encode()
+  assert hashlib.sha256(text).hexdigest() == result['references']
+
+
+SAMPLES = {'data.files.dev': ('drawn:7',), 'data.files.test': ('drawn:5',)}
+DRAWN = tiny(**SAMPLES)
+
+
+def drawn(config: ConfigDict, raw: pathlib.Path) -> dict[str, list]:
+  return lines(cleaning.draw(sources.from_files(config, raw), config.data))
+
+
+def test_sampled_pairs_leave_training(raw: pathlib.Path):
+  """So do other pairs of the same source; the order of the text does not matter.
+
+  A model reads the same where accents are composed or not, and spaces are several.
+  """
+  one, other = ([*map(bytes.decode, x)] for x in toy.corpus.number_lines(200))
+  one = [f'{line} à' for line in one]
+  one += [*(unicodedata.normalize('NFD', f'  {line}') for line in one)]
+  one += [f'faulty {n}' for n in range(50)]
+  other += [*(f'other {line}' for line in other), *[''] * 50]
+  rows = list(zip(one, other, strict=True))
+
+  def write(rows: list[tuple[str, str]]) -> None:
+    sides = (
+      ''.join(f'{line}\n' for line in side).encode() for side in zip(*rows, strict=True)
+    )
+    toy.corpus.write(raw, 'train', *sides)
+
+  write(rows)
+  splits = drawn(DRAWN, raw)
+  sampled = splits['dev'] + splits['test']
+  read = lambda pairs: {unicodedata.normalize('NFC', s).strip() for s, _ in pairs}
+  held_out = read(sampled)
+  assert len(held_out) == 12 and held_out.isdisjoint(read(splits['train']))
+  assert len(read(splits['train'])) == len(read(rows)) - 12
+  assert all(target for _, target in sampled)
+  assert {*splits['train'], *sampled} <= {*rows}
+  # A corpus that is prepared again has the same pairs.
+  first = [source for source, _ in splits['dev'][:2]]
+  assert [*map(text.nfc, first)] == [
+    '  seven ten seven ten à',
+    '  seven seven five ten five à',
+  ]
+  write(random.Random(1).sample(rows, len(rows)))
+  again = drawn(DRAWN, raw)
+  assert again['dev'] == splits['dev'] and again['test'] == splits['test']
+  changed = drawn(tiny(**SAMPLES | {'data.seed': 2}), raw)
+  assert changed['dev'] != splits['dev']
+
+
+def test_text_of_another_encoding(raw: pathlib.Path):
+  """The message names the encoding, with and without a sample for dev."""
+  texts = (word.encode('utf-16') * 9 for word in ('eñe\n', 'fünf\n'))
+  toy.corpus.write(raw, 'train', *texts)
+  message = 'train.en and train.de: .* not text .*control char.*in another encoding'
+  for config in (DRAWN, tiny()):
+    with pytest.raises(UserError, match=message):
+      toy.corpus.prepare(raw, config)
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+  folder = tmp_path / 'a, b: c'
+  folder.mkdir()
+  for language in ('cs', 'en'):
+    lines = ''.join(f'{language} {n}\n' for n in range(3000))
+    (folder / f'train.{language}').write_text(lines)
+  return folder
+
+
+def test_from_own_files_to_a_config(folder: pathlib.Path, tmp_path: pathlib.Path):
+  config = my.get_config(f'cs-en,{folder}')
+  assert config.is_locked and config.row is None and config.model.N == 3
+  assert config.data.files.test == ('drawn:300',)
+  assert config.data.files.train == ('train',)
+  assert (config.data.source_language, config.data.target_language) == ('cs', 'en')
+  assert config.data.raw_dir == str(folder)
+  (tmp_path / 'x').mkdir()
+  moved = folder.rename(tmp_path / 'x' / folder.name)
+  assert my.get_config(f'cs-en,{moved}').data.name != config.data.name
+
+
+def test_sizes_of_own_text(tmp_path: pathlib.Path, monkeypatch):
+  for pairs in (150, 5000, 30_000, 100_000):
+    (folder := tmp_path / str(pairs)).mkdir()
+    for language in ('cs', 'en'):  # a line has ten tokens, about
+      (folder / f'train.{language}').write_text(f'{"a" * 45}\n' * pairs)
+    config = my.get_config(f'cs-en,{folder}')
+    assert 4 * config.warmup_steps <= config.train_steps
+    assert config.checkpoint_every_steps * 20 <= config.train_steps
+    assert bool(config.patience) == (pairs < 20_000)
+    assert (config.model.vocab_size == 400) == (pairs == 150)
+    trained = pairs - 2 * min(1000, pairs // 10)
+    epochs = config.train_steps * config.tokens_per_batch / (10 * trained)
+    assert 80 < epochs < 102 or config.train_steps in (100, 12_000)
+    highest = config.rate_factor * config.warmup_steps**-0.5
+    assert highest == pytest.approx(2000**-0.5)  # that of 2,000 updates of warm-up
+  assert (config.train_steps, config.warmup_steps) == (12_000, 2000)
+  assert config.data.files.dev == ('drawn:1000',)
+  monkeypatch.setattr(my, 'FEW', 100_000)
+  assert my.get_config(f'cs-en,{folder}').model == base.get_config().model
+
+
+def test_files_of_dev(folder: pathlib.Path):
+  """If they cannot be read, dev is not drawn from train in place of the user's own."""
+  for name in reversed(sources.DEV_NAMES):  # the first of these that exists counts
+    (folder / f'{name}.cs').write_text('x\n')
+    config = my.get_config(f'cs-en,{folder}')
+    assert config.data.files.dev == (name,)
+  with pytest.raises(UserError, match=r'dev\.en: no such file, nor dev\.en\.gz, '):
+    sources.from_files(config, folder)
+  (folder / 'dev.cs').rename(folder / 'dev.cs.zip')
+  with pytest.raises(UserError, match=r'cs.zip: its ending is none that is read'):
+    my.get_config(f'cs-en,{folder}')
+  (folder / 'dev.cs').symlink_to(folder / 'nowhere')
+  with pytest.raises(UserError, match='dev.cs: neither a file nor a link to one'):
+    my.get_config(f'cs-en,{folder}')
+
+
+OWN_MESSAGES = [
+  ('zh-Hant-en,{}', 'a region is written with _, as in my.py:zh_Hant-en'),
+  ('CS-EN,{}', "'CS' is not a code of a language .* such as de, .* small letters"),
+  ('en-en,{}', 'two different languages'),
+  ('cs-en,{}/none', 'none/train.cs: no such file'),
+]
+
+
+@pytest.mark.parametrize(('argument', 'message'), OWN_MESSAGES)
+def test_own_files_that_are_refused(argument: str, message: str, folder: pathlib.Path):
+  with pytest.raises(UserError, match=message):
+    sources.find_user_text(argument.format(folder))
+
+
+REFUSED = [
+  ({}, None, 'toy is not prepared in --data_dir: give --raw_dir to prepare it'),
+  ({'data.reader': 'wmt14'}, 'none', r'none: no such folder \(--raw_dir\)'),
+  (
+    {'data.reader': 'wmt14', 'data.files.train': ('train', 'paracrawl')},
+    None,
+    r'data\.files\.train and config.data.suffix',
+  ),
+  ({'data.reader': 'tape'}, '', "reader='tape': 'wmt14' or 'files'"),
+  (
+    {'data.reader': 'embedded', 'data.target_language': 'fr'},
+    '',
+    'en-fr: the embedded corpus is en-de',
+  ),
+  ({'data.files.dev': ('drawn:0',)}, '', r'dev=\(.drawn:0.,\): drawn: and a number'),
+  ({'data.files.dev': ('drawn:5', 'dev')}, '', 'a number, which stands alone'),
+  ({'data.files.dev': ('drawn:999',)}, '', '999 for dev are to be drawn: .*fewer'),
+]
+
+
+@pytest.mark.parametrize(('changes', 'folder', 'message'), REFUSED)
+def test_corpora_that_are_refused(changes: dict, folder: str, message: str, raw):
+  with pytest.raises(UserError, match=message):
+    where = None if folder is None else raw / folder
+    config = tiny(**changes)
+    lines(cleaning.draw(LINES.sources(config, where, None), config.data))
