@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 
-import ml_collections
 import numpy as np
 import pytest
 
@@ -20,31 +19,12 @@ from transformer_jax.runs import flags
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def parsed(*overrides: str, config: str) -> ml_collections.ConfigDict:
+def name(*changes: str, config: str = 'multi30k.py:en-de') -> str:
   table = Flags('')
   holder = flags.config_flag(table, '')
-  table.parse(['x', f'--config={ROOT}/configs/{config}', *overrides])
-  return holder.value
-
-
-def name(*overrides: str, config: str = 'multi30k.py:en-de') -> str:
-  return parsed(*overrides, config=config).data.name
-
-
-def test_the_word_none_takes_a_config_out_of_table_3():
-  config = parsed('--config.row=None', '--config.seed=2', config='base.py:en-de')
-  assert (config.row, config.seed) == (None, 2)
-
-
-def test_the_name_of_a_config_as_it_is():
-  assert name() == 'multi30k.en-de'
-  same = 'seed=5', 'model.N=2', 'tokens_per_batch=9', 'train_steps=1'
-  same += 'data.train_pairs=1000000000', 'model.vocab_size=10000', 'data.max_length=256'
-  for change in same:
-    assert name(f'--config.{change}') == 'multi30k.en-de'
-  for chosen in ('mine', 'multi30k.en-de'):
-    change = '--config.data.train_pairs=20000'
-    assert name(change, f'--config.data.name={chosen}') == chosen
+  words = (f'--config.{change}' for change in changes)
+  table.parse(['x', f'--config={ROOT}/configs/{config}', *words])
+  return holder.value.data.name
 
 
 # Keys and values of data and model, as flags have them.
@@ -56,28 +36,32 @@ CHANGES = """
   data.character_coverage=0.99 data.byte_fallback=True model.vocab_size=9000
   model.target_vocab_size=50 data.tags=False data.numbers=True data.whole_words=True
 """.split()
+# What changes no corpus, or is as it was.
+SAME = """
+  seed=5 model.N=2 tokens_per_batch=9 train_steps=1 data.max_length=256
+  data.train_pairs=1000000000 model.vocab_size=10000
+""".split()
 
 
 def test_each_change_of_a_corpus_has_another_name():
-  """Other overrides and their order do not matter."""
-  names = [name(f'--config.{change}') for change in CHANGES]
+  """Other overrides and their order do not matter; a name that is given stays."""
+  assert {name(change) for change in SAME} == {'multi30k.en-de'}
+  names = [name(change) for change in CHANGES]
   assert len({*names}) == len(names)
   assert all(re.fullmatch(r'multi30k\.en-de\.[0-9a-f]{8}', chosen) for chosen in names)
-  first, second = '--config.data.train_pairs=20000', '--config.data.max_length=100'
-  assert name(first, '--config.seed=2') == name(first) == names[0]
+  first, second = 'data.train_pairs=20000', 'data.max_length=100'
+  assert name(first, 'seed=2') == names[0]
   assert name(first, second) == name(second, first) not in names
   assert name(first, config='big.py:en-de').startswith('wmt14.en-de.')
+  assert name(first, 'data.name=multi30k.en-de') == 'multi30k.en-de'
 
 
 def test_what_a_corpus_and_its_sets_are_called():
-  assert corpus.languages(tiny()) == ('en', 'de')
   for stem, name, papers in (
     ('sacrebleu:wmt14/full', 'newstest2014', 'newstest2014'),
     ('sacrebleu:wmt14', 'sacrebleu:wmt14', 'newstest2014'),
-    ('sacrebleu:wmt13', 'newstest2013', 'newstest2013'),
     ('texts/newstest2013.tok', 'newstest2013.tok', 'newstest2013'),
     ('sacrebleu:wmt17', 'sacrebleu:wmt17', None),
-    ('a/b/dev', 'dev', None),
   ):
     assert (corpus.set_name(stem), corpus.paper_set(stem)) == (name, papers)
   assert str(corpus.Overlap(3, None, 1200)) == '3 sources, 1,200 pairs'
@@ -105,11 +89,6 @@ def refused(folder: pathlib.Path) -> str:
 def test_the_identity_is_that_of_the_content(folder: pathlib.Path):
   """It is the sum of vocabulary, tokens and text, as sha256sum prints it."""
   corpus.Corpus.open(folder).verify()
-  (folder.parent / 'run').mkdir()
-  corpus.Corpus.open(folder).copy_description(folder.parent / 'run')
-  kept = {path.name: path.read_bytes() for path in (folder.parent / 'run').iterdir()}
-  assert kept.keys() == {corpus.CARD, 'vocabulary.model'}
-  assert all((folder / name).read_bytes() == kept[name] for name in kept)
   assert len(corpus.read_card(folder).sha256) == 1 + 3 * 2 * 2 + 2 * 2
   names = 'dev.* test.* train.* vocabulary.model'
   command = f'LC_ALL=C; sha256sum {names} | sha256sum'
@@ -135,27 +114,20 @@ def test_a_file_that_is_missing_or_too_many(folder: pathlib.Path):
 
 def test_a_damaged_card(folder: pathlib.Path):
   path = folder / corpus.CARD
-  for content in (b'', path.read_bytes()[:-9], b'[]', b'{"sha256": 3}', b'\xff'):
+  for content in (path.read_bytes()[:-9], b'[]', b'\xff'):
     path.write_bytes(content)
-    message = refused(folder)
-    assert 'card.json: damaged' in message
     # Whoever deletes the folder of a run loses its checkpoints.
-    assert 'In the folder of a run, put back a copy' in message
+    assert re.search('card.json: damaged .* of a run, put back a copy', refused(folder))
   path.unlink()
   assert 'card.json: no such file; run scripts' in refused(folder)
 
 
 def test_other_settings(folder: pathlib.Path):
-  """A key that a card lacks had the value that `before` says."""
   ours, same = corpus.Corpus.open(folder), {'data.name': 'b', 'data.raw_dir': 'else'}
   ours.check_settings(tiny(**same))
   for key, value in {'data.max_length': 9, 'model.target_vocab_size': 40}.items():
     with pytest.raises(UserError, match=f'prepared with {key}=.*config says {value}:'):
       ours.check_settings(tiny(**{key: value}))
-  del ours.card.corpus['data.nfc']
-  ours.check_settings(tiny())
-  with pytest.raises(UserError, match='prepared with data.nfc=False, .* says True:'):
-    ours.check_settings(tiny(**{'data.nfc': True}))
 
 
 def test_what_is_damaged_is_not_read(folder: pathlib.Path):
@@ -174,9 +146,8 @@ def test_what_is_damaged_is_not_read(folder: pathlib.Path):
   for name, read in readers.items():
     path = folder / name
     whole = path.read_bytes()
-    half = len(whole) // 2
     assert read()
-    for content in (whole[:half] + bytes(half), whole[:-8], whole + whole[-8:], b''):
+    for content in (whole[:-1] + b'?', whole[:-8], b''):
       path.write_bytes(content)
       with pytest.raises(UserError, match=f'not on the card: {name}. Delete'):
         read()
@@ -191,8 +162,7 @@ def test_ids_beyond_the_vocabulary(stream: str, folder: pathlib.Path):
     ids[3] = number
     ids.tofile(path)
     corpus.write_card(folder, corpus.read_card(folder))
-    ours = corpus.Corpus.open(folder)
     if number == 59:
-      assert 59 in getattr(ours.split('train'), stream).tokens
+      corpus.Corpus.open(folder).split('train')
   with pytest.raises(UserError, match=f'{stream}.tokens: ids beyond the 60 pieces'):
-    ours.split('train')
+    corpus.Corpus.open(folder).split('train')

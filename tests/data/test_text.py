@@ -3,7 +3,6 @@
 import bz2
 import functools
 import gzip
-import itertools
 import lzma
 import pathlib
 import zipfile
@@ -18,20 +17,12 @@ from transformer_jax.machine.errors import UserError
 LINES = ''.join(f'line {n} é\n' for n in range(90_000)).encode()  # two blocks
 PACKERS = {
   '': bytes,
-  '.br': bytes,  # Breton, not brotli
   '.gz': gzip.compress,
   '.bz2': bz2.compress,
   '.xz': lzma.compress,
   '.zst': lambda content: pyarrow.compress(content, codec='zstd', asbytes=True),
 }
 packed = functools.cache(lambda end: PACKERS[end](LINES))
-FAULTS = {
-  'cut': lambda content: content[:-9],
-  'one bit flipped': lambda content: (
-    content[:900] + bytes([content[900] ^ 8]) + content[901:]
-  ),
-  'not packed': lambda content: LINES,
-}
 
 
 def written(path: pathlib.Path, content: bytes) -> pathlib.Path:
@@ -51,24 +42,22 @@ def test_packed_files(end: str, tmp_path: pathlib.Path):
 
 def test_what_is_no_text_is_refused(tmp_path: pathlib.Path):
   path = tmp_path / 'train.de'
-  with pytest.raises(FileNotFoundError, match='train.de'):
-    text.read_bytes(path)
   with zipfile.ZipFile(path, 'w') as archive:
     archive.writestr('train.de', LINES)
   with pytest.raises(UserError, match='train.de: a zip archive: unpack it'):
     text.read_bytes(path)
 
 
-@pytest.mark.parametrize(
-  ('end', 'fault'),
-  # pyarrow packs .zst without a checksum, as the command zstd has it.
-  sorted({*itertools.product([*PACKERS][2:], FAULTS)} - {('.zst', 'one bit flipped')}),
-)
-def test_damage_is_named(end: str, fault: str, tmp_path: pathlib.Path):
-  content = FAULTS[fault](packed(end))
-  path = written(tmp_path / f'train.de{end}', content)
-  with pytest.raises(UserError, match=f'train.de{end}: truncated or damaged'):
-    [*text.read_lines(path)]
+@pytest.mark.parametrize('end', [*PACKERS][1:])
+def test_damage_is_named(end: str, tmp_path: pathlib.Path):
+  whole = packed(end)
+  damaged = [whole[:-9], LINES]
+  if end != '.zst':  # pyarrow packs it without a checksum, as the command zstd has it
+    damaged.append(whole[:900] + bytes([whole[900] ^ 8]) + whole[901:])
+  for content in damaged:
+    path = written(tmp_path / f'train.de{end}', content)
+    with pytest.raises(UserError, match=f'train.de{end}: truncated or damaged'):
+      [*text.read_lines(path)]
 
 
 @pytest.mark.parametrize(
@@ -88,19 +77,12 @@ def test_lines_end_at_line_feeds_alone(content, lines, tmp_path: pathlib.Path):
   assert [*text.read_lines(written(tmp_path / 'x', content))] == lines
 
 
-@pytest.mark.parametrize(
-  ('changes', 'expected'),
-  [
-    ({}, 'A\u0308 B'),
-    ({'lowercase': True}, 'a\u0308 b'),
-    ({'nfc': True}, 'Ä B'),
-    ({'lowercase': True, 'nfc': True}, 'ä b'),
-  ],
-)
-def test_a_line_is_read_as_its_corpus_is(changes: dict[str, bool], expected: str):
-  data = tiny(**{f'data.{key}': x for key, x in changes.items()}).data
-  assert text.input_line('\u3000\x00A\u0308\x00B \x85', data) == expected
-  assert text.normalise(' A\u0308 B', data) == f' {expected}'
+def test_a_line_is_read_as_its_corpus_is():
+  small = {'data.lowercase': True, 'data.nfc': True}
+  for changes, expected in ({}, 'A\u0308 B'), (small, 'ä b'):
+    data = tiny(**changes).data
+    assert text.input_line('\u3000\x00A\u0308\x00B \x85', data) == expected
+    assert text.normalise(' A\u0308 B', data) == f' {expected}'
 
 
 def test_codes_of_languages():

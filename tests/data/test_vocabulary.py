@@ -52,19 +52,14 @@ def test_text_survives(words: Vocabulary, parts: list[str]):
   assert (flat.tolist(), lengths.tolist()) == (ids * 2, [len(ids), 0, len(ids)])
 
 
-@pytest.mark.slow
-@settings(max_examples=60)
-@given(text=st.text(st.characters(codec='utf-8', exclude_characters=' \u2581\x00')))
-def test_bytes_spell_any_text(spelling: Vocabulary, text: str):
-  (ids,) = spelling.encode([text])
-  assert spelling.decode([ids]) == [text] and UNK not in ids
-
-
-def test_bytes_and_unk_are_unknown_text(spelling: Vocabulary):
-  space, *rare = spelling.encode(['ж'])[0]
-  assert space == spelling.space
+def test_bytes_and_unk_are_unknown_text(tmp_path: pathlib.Path):
+  path = tmp_path / 'vocabulary.model'
+  learn(['eins zwei drei ' * 20] * 50, path, 280, byte_fallback=True)
+  words = Vocabulary(path)
+  space, *rare = ids = words.encode(['ж'])[0]
+  assert space == words.space and UNK not in rare and words.decode([ids]) == ['ж']
   expected = [i in {UNK, *rare} for i in (PAD, EOS, UNK, space, *rare)]
-  assert spelling.is_unknown[[PAD, EOS, UNK, space, *rare]].tolist() == expected
+  assert words.is_unknown[[PAD, EOS, UNK, space, *rare]].tolist() == expected
 
 
 def test_whole_tokens_have_an_id_each(tmp_path: pathlib.Path):
@@ -84,14 +79,7 @@ def test_whole_tokens_have_an_id_each(tmp_path: pathlib.Path):
 
 def test_refused_files(tmp_path: pathlib.Path):
   path = tmp_path / 'vocabulary.model'
-  for content in (b'', b'junk', b'\xff' * 99):
+  for content in (b'', b'junk'):
     path.write_bytes(content)
     with pytest.raises(UserError, match='vocabulary.model: not a SentencePiece model'):
       Vocabulary(path)
-
-
-@pytest.fixture(scope='module')
-def spelling(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
-  path = tmp_path_factory.mktemp('spelling') / 'vocabulary.model'
-  learn(['eins zwei drei ' * 20] * 50, path, 280, byte_fallback=True)
-  return Vocabulary(path)
