@@ -1,6 +1,5 @@
 """result.json is read as it was written, and anything else is refused."""
 
-import dataclasses
 import math
 import pathlib
 
@@ -28,18 +27,10 @@ def test_what_is_written_is_read(tmp_path: pathlib.Path):
   assert RESULT.translations(Run(tmp_path)) == tmp_path / 'translations' / name
 
 
-def test_what_is_written_is_json(tmp_path: pathlib.Path):
-  """NaN becomes null, with which a result is refused."""
-  path = tmp_path / 'result.json'
-  dataclasses.replace(RESULT, dev_perplexity=math.nan).write(path)
-  assert 'NaN' not in path.read_text() and '"dev_perplexity": null' in path.read_text()
-  with pytest.raises(UserError, match=r'`\$.dev_perplexity`'):
-    Result.read(path)
-
-
 @pytest.mark.parametrize(
   ('change', 'message'),
   [
+    ({'dev_perplexity': math.nan}, r'`\$.dev_perplexity`'),  # null, as JSON has no NaN
     ({'paper_bleu': None}, 'without its scores'),
     ({'paper_bleu': Score(51, '', [1, None])}, r'scores\[...\].interval'),
     ({'config': {'model.P_drop': 'much'}}, 'model.P_drop'),
@@ -51,7 +42,4 @@ def test_what_is_refused(change: dict, message: str, tmp_path: pathlib.Path):
   path = tmp_path / 'result.json'
   changed(RESULT, **change).write(path)
   with pytest.raises(UserError, match=f'{path}.*{message}.*evaluate the run again'):
-    Result.read(path)
-  path.write_text('{"task"')
-  with pytest.raises(UserError, match='result.json: damaged'):
     Result.read(path)

@@ -1,12 +1,8 @@
 """A run's folder belongs to one config, one corpus and one trainer at a time."""
 
-import copy
 import json
-import math
-import os
 import pathlib
 import shutil
-import socket
 
 import ml_collections
 import pytest
@@ -58,53 +54,41 @@ def started(run: Run) -> Run:
   return run
 
 
-def test_the_same_run_is_opened_again_and_may_be_prolonged(run: Run, corpus, config):
-  before = (run.workdir / 'config.json').read_bytes()
-  Run.open(run.workdir, config, Corpus.open(corpus))
-  assert (run.workdir / 'config.json').read_bytes() == before
-  config.update(train_steps=config.train_steps + 5, patience=9)
-  Run.open(run.workdir, config, Corpus.open(corpus))
-  assert run.config().train_steps == config.train_steps and run.config().patience == 9
-
-
-def test_the_run_of_another_config_is_refused(started: Run, corpus, config):
-  """The message names all keys that differ but train_steps."""
-  before = (started.workdir / 'config.json').read_bytes()
-  config.beam, config.model.P_drop, config.seed = 3, 0.25, 2
-  config.train_steps += 1
-  with pytest.raises(UserError, match='differ: beam, model.P_drop, seed. .*--workdir'):
-    Run.open(started.workdir, config, Corpus.open(corpus))
-  assert (started.workdir / 'config.json').read_bytes() == before
-
-
 def test_what_a_resumed_run_may_change(started: Run, corpus, config):
-  """What is kept and logged; the newest settings stay with the run."""
+  """What is kept and logged, and its steps; the newest settings stay with the run."""
+  before = (started.workdir / 'config.json').read_bytes()
+  Run.open(started.workdir, config, Corpus.open(corpus))
+  assert (started.workdir / 'config.json').read_bytes() == before
   assert started.changes(config) == []
-  changed = {'keep_checkpoints': 7, 'decode_tokens': 512, 'kernels': 'plain'}
-  config.update(changed | {'log_every_steps': 3, 'bleu_sentences': 9})
+  config.update(keep_checkpoints=7, decode_tokens=512, kernels='plain', patience=9)
+  config.update(log_every_steps=3, bleu_sentences=9, train_steps=config.train_steps + 5)
   assert 'keep_checkpoints is now 7, before' in ' '.join(started.changes(config))
   Run.open(started.workdir, config, Corpus.open(corpus))
   assert started.config().keep_checkpoints == 7 and started.changes(config) == []
-  for key, value in (('rate_factor', 2.0), ('row', 'A1'), ('best_by', 'perplexity')):
-    other = copy.deepcopy(config)
-    other[key] = value
-    with pytest.raises(UserError, match=f'differ: {key}'):
-      Run.open(started.workdir, other, Corpus.open(corpus))
 
 
-@pytest.mark.parametrize(
-  ('key', 'value', 'message'),
-  [
-    ('data.max_length', 9, 'toy was prepared with data.max_length=64, .*says 9:'),
-    ('beam', 0, '^beam=0: Expected `int` >= 1'),
-    ('data.name', 'none', r'none/card\.json: no such file; run script'),
-  ],
-)
-def test_configs_that_open_no_run(key, value, message: str, corpus, config, tmp_path):
+def test_the_run_of_another_config_is_refused(started: Run, corpus):
+  """The message names all keys that differ but train_steps."""
+  before = (started.workdir / 'config.json').read_bytes()
+  several = {'beam': 3, 'model.P_drop': 0.25, 'seed': 2, 'train_steps': 200_000}
+  for changes, differ in (
+    (several, 'beam, model.P_drop, seed. .*--workdir'),
+    ({'row': 'A1'}, 'row'),
+    ({'best_by': 'perplexity'}, 'best_by'),
+  ):
+    with pytest.raises(UserError, match=f'differ: {differ}'):
+      Run.open(started.workdir, tiny(**changes), Corpus.open(corpus))
+  assert (started.workdir / 'config.json').read_bytes() == before
+
+
+def test_configs_that_open_no_run(corpus, tmp_path: pathlib.Path):
   """They are refused before the run has a folder."""
-  config.update_from_flattened_dict({key: value})
-  with pytest.raises(UserError, match=message):
-    Run.open(tmp_path / 'run', config, Corpus.open(corpus.with_name(config.data.name)))
+  for changes, message in (
+    ({'data.max_length': 9}, 'toy was prepared with data.max_length=64, .*says 9:'),
+    ({'beam': 0}, '^beam=0: Expected `int` >= 1'),
+  ):
+    with pytest.raises(UserError, match=message):
+      Run.open(tmp_path / 'run', tiny(**changes), Corpus.open(corpus))
   assert not (tmp_path / 'run').exists()
 
 
@@ -141,9 +125,6 @@ def test_a_vocabulary_of_the_targets_own(config, tmp_path: pathlib.Path):
   config.model.target_vocab_size = 40
   run = Run.open(tmp_path / 'run', config, Corpus.open(folder))
   assert [*map(len, run.vocabularies())] == [60, 40]
-  assert (
-    run.vocabularies().target.sha256 == Corpus.open(folder).vocabularies().target.sha256
-  )
   shutil.copy(run.workdir / 'vocabulary.model', run.workdir / 'vocabulary.target.model')
   with pytest.raises(UserError, match=r"target.model \(.*is not the run's vocabulary"):
     run.vocabularies()
@@ -152,15 +133,13 @@ def test_a_vocabulary_of_the_targets_own(config, tmp_path: pathlib.Path):
 def test_a_swapped_vocabulary_is_refused(started: Run, config, corpus, other_corpus):
   """Another corpus's vocabulary would decode to other words."""
   path = started.workdir / 'vocabulary.model'
-  ours = path.read_bytes()
-  for content in ((other_corpus / 'vocabulary.model').read_bytes(), ours[:-1], b''):
-    path.write_bytes(content)
-    for read in (
-      started.vocabularies,
-      lambda: Run.open(started.workdir, config, Corpus.open(corpus)),
-    ):
-      with pytest.raises(UserError, match=f"{path} .*is not the run's vocabulary"):
-        read()
+  shutil.copy(other_corpus / 'vocabulary.model', path)
+  for read in (
+    started.vocabularies,
+    lambda: Run.open(started.workdir, config, Corpus.open(corpus)),
+  ):
+    with pytest.raises(UserError, match=f"{path} .*is not the run's vocabulary"):
+      read()
 
 
 def test_fewer_steps_than_a_run_has(run: Run, corpus, config):
@@ -201,12 +180,9 @@ def test_a_half_written_run_is_written_again(corpus, config, tmp_path: pathlib.P
   assert run.vocabularies().source.sha256 == expected
 
 
-@pytest.mark.parametrize(
-  ('content', 'message'), [('{"a":', 'damaged '), ('{"tusk": "x"}', 'tusk is unknown')]
-)
-def test_a_damaged_config(content: str, message: str, tmp_path: pathlib.Path):
-  (tmp_path / 'config.json').write_text(content)
-  with pytest.raises(UserError, match=f'config.json: {message}'):
+def test_a_damaged_config(tmp_path: pathlib.Path):
+  (tmp_path / 'config.json').write_text('{"tusk": "x"}')
+  with pytest.raises(UserError, match='config.json: tusk is unknown'):
     Run(tmp_path).config()
 
 
@@ -227,13 +203,11 @@ def test_training_so_far_is_up_to_the_step(tmp_path: pathlib.Path):
 
 
 def test_a_folder_has_one_trainer(tmp_path: pathlib.Path):
-  """The message names it."""
   run = Run(tmp_path / 'runs' / 'one')
   with run.locked():
-    with pytest.raises(UserError) as caught, Run(run.workdir).locked():
-      pass
-  named = f'in use by process {os.getpid()} on {socket.gethostname()}:'
-  assert named in str(caught.value) and str(run.workdir) in str(caught.value)
+    with pytest.raises(UserError, match=f'{run.workdir} is in use by process \\d+ on '):
+      with Run(run.workdir).locked():
+        pass
   with run.locked():
     pass
 
@@ -241,24 +215,16 @@ def test_a_folder_has_one_trainer(tmp_path: pathlib.Path):
 def test_a_run_starts_from_another(started: Run, tmp_path: pathlib.Path):
   """From its newest checkpoint, a step or the best; going on, from the one before."""
   manifest = lambda step: started.checkpoints / str(step) / 'manifest.json'
-
-  def add(step: int) -> None:
+  for step in (5, 10):
     manifest(step).parent.mkdir(parents=True)
     manifest(step).write_text(f'{{"step": {step}}}')
+  resumed = Run(tmp_path / 'resumed')
 
-  def start(
-    chosen: str = '', name: str = 'new', **model: int
-  ) -> ml_collections.ConfigDict:
-    config = tiny(
-      **{'model.vocab_size': 50} | {f'model.{k}': n for k, n in model.items()}
-    )
-    start_from(config, pathlib.Path(f'{started.workdir}{chosen}'), tmp_path / name)
+  def start(chosen: str = '', **model: int) -> ml_collections.ConfigDict:
+    config = tiny(**{f'model.{k}': n for k, n in ({'vocab_size': 50} | model).items()})
+    start_from(config, pathlib.Path(f'{started.workdir}{chosen}'), resumed.workdir)
     return config
 
-  with pytest.raises(UserError, match='no finished checkpoint to start from'):
-    start()
-  add(5)
-  add(10)
   new = start()
   assert new.init_from.to_dict() == {
     'run': str(started.workdir.resolve()),
@@ -269,31 +235,22 @@ def test_a_run_starts_from_another(started: Run, tmp_path: pathlib.Path):
   assert new.model.vocab_size == 60 and new.data.name.startswith('toy.')
   assert find_parent(new.init_from) == (started, 10)
   assert start(':5').init_from.step == 5
-  resumed = Run(tmp_path / 'resumed')
   resumed.workdir.mkdir()
-  (resumed.workdir / 'config.json').write_text(new.to_json_best_effort())
-  add(15)
-  assert start(name='resumed').init_from.step == 15, 'it has no step yet'
+  (resumed.workdir / 'config.json').write_text(start(':5').to_json_best_effort())
+  assert start().init_from.step == 10, 'it has no step yet'
   resumed.metrics.write_text('{"step": 1}\n')
-  assert start(name='resumed').init_from == new.init_from
-  assert start(':5', name='resumed').init_from.step == 5
-  config = json.loads((started.workdir / 'config.json').read_text())
-  config |= {'best_by': 'perplexity'}
-  (started.workdir / 'config.json').write_text(json.dumps(config))
-  lines = ({'step': n, 'dev_perplexity': n} for n in (15, 10))
+  assert start().init_from == start(':5').init_from
+  config = files.read_json_object(started.workdir / 'config.json')
+  files.write_json(started.workdir / 'config.json', config | {'best_by': 'perplexity'})
+  lines = ({'step': n, 'dev_perplexity': n} for n in (10, 5))
   started.metrics.write_text(''.join(json.dumps(x) + '\n' for x in lines))
-  assert start(':best').init_from.step == 10 and started.dev_nats() == math.log(10)
-  with pytest.raises(
-    UserError, match=':7: no such checkpoint; the steps are 5, 10, 15'
-  ):
+  assert start(':best').init_from.step == 5
+  with pytest.raises(UserError, match=':7: no such checkpoint; the steps are 5, 10'):
     start(':7')
   with pytest.raises(
     UserError, match='give --config.model.N=1 --config.model.d_ff=32$'
   ):
     start(N=3, d_ff=64)
-  for spoil in (lambda: manifest(10).write_text('{}')), manifest(10).unlink:
-    spoil()
-    with pytest.raises(
-      UserError, match='not the checkpoint that this run was to start'
-    ):
-      find_parent(new.init_from)
+  manifest(10).write_text('{}')
+  with pytest.raises(UserError, match='not the checkpoint that this run was to start'):
+    find_parent(new.init_from)

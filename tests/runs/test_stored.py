@@ -21,22 +21,16 @@ DAY = DAYS[0]
 
 
 @pytest.mark.parametrize('day', DAYS, ids=lambda day: day.name)
-def test_a_run_of_every_day_is_read(day: pathlib.Path):
+def test_what_every_day_stored_is_read(day: pathlib.Path):
   run = Run(day / 'run')
   assert run.config().task == 'translation'
   assert read_card(run.workdir).corpus['data.name'] == run.config().data.name
   assert finished_steps(run.checkpoints) == [6000]
   assert {len(record) for record in run.records()} == {2, 3, 12}
-
-
-@pytest.mark.parametrize('day', DAYS, ids=lambda day: day.name)
-def test_results_of_every_day_are_read(day: pathlib.Path):
   read = results.read(sorted(day.glob('*.json')), OUTPUTS)
   assert not read.omissions and len(read.baselines) == 1
-  assert {run.result.task: run.name for run in read.evaluations} == {
-    'translation': 'translation',
-    'parsing': 'parsing',
-  }
+  names = [(run.result.task, run.name) for run in read.evaluations]
+  assert sorted(names) == [(x, x) for x in ('parsing', 'translation')]
 
 
 def test_a_key_that_was_not_stored_is_as_before_it(tmp_path: pathlib.Path):

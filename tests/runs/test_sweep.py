@@ -212,12 +212,8 @@ def test_dry_run(tmp_path: pathlib.Path, monkeypatch, capsys):
 @pytest.mark.parametrize(
   ('options', 'message'),
   [
-    ([], 'give --rows, or --config'),
     (['--rows=base,base'], 'given twice'),
-    (['--rows=F'], 'the rows are base, A1'),
     (['--rows=base', '--mini', '--average=21'], 'base,mini keeps 20 checkpoints'),
-    (['--rows=base', '--slurm=mem_gb=8'], '--slurm needs --submit'),
-    (['--rows=base', '--', '--config.seed=7'], '--config.seed=7: give configs, '),
     (['--rows=base', '--', '--raw_dir=/x'], '--raw_dir=/x: give configs, '),
     (['--rows=base', 'D1'], "'D1' is not a flag: --rows=base,D1"),
     (['--rows=base', '--submit=slurm'], 'needs --slurm=timeout_min=MINUTES'),
