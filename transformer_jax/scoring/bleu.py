@@ -104,7 +104,7 @@ class TextMetric:
 
 
 def sacrebleu(
-  language: str | None, tokenized: bool, references: Sequence[str] = ()
+  language: str, tokenized: bool, references: Sequence[str] = ()
 ) -> TextMetric:
   """Returns sacreBLEU's default: exponential smoothing, 13a tokens (not ja, ko, zh).
 
@@ -113,14 +113,14 @@ def sacrebleu(
   scored by characters too, unless its language says more, and stderr says so.
 
   Args:
-    language: of the text, such as 'zh' or 'zh_TW'; None for 13a.
+    language: of the text, such as 'zh' or 'zh_TW'.
     tokenized: the text is tokens already, which are scored as they are.
     references: the text, if it is known.
 
   Raises:
     UserError: what cuts this language into words is not installed.
   """
-  short = moses.base(language or '')
+  short = moses.base(language)
   if tokenized:  # force: sacreBLEU would warn of text that is tokenized
     metric = BLEU(tokenize='none', force=True)
   elif short in CHINESE:
