@@ -1,4 +1,4 @@
-"""The model equals section 3 written out in NumPy; causality and padding by gradient.
+"""The model equals examples/one_file.py; causality and padding by gradient.
 
 Sizes are odd primes, d_k is not d_v and h d_v is not d_model, so that no two axes can
 be taken for one another.
@@ -6,8 +6,8 @@ be taken for one another.
 
 import functools
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,15 +20,15 @@ from configs import base
 from toy import forms
 from toy.config import tiny
 from toy.forms import dropout_key
+from toy.names import renamed
 from transformer_jax.config import Model
 from transformer_jax.data.vocabulary import BOS, PAD
 from transformer_jax.machine.errors import UserError
-from transformer_jax.model import build, flops, layers
-from transformer_jax.model.dropout import NO_DROPOUT, Dropout
+from transformer_jax.model import build, flops
+from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.transformer import Transformer, search_weights
+from transformer_jax.reference import compute
 from transformer_jax.training.step import cross_entropy
-
-Drop = Callable[[np.ndarray], np.ndarray]
 
 SIZES = {'N': 2, 'd_model': 7, 'd_ff': 11, 'h': 3, 'd_k': 5, 'd_v': 2}
 LONGEST, VOCABULARY = 13, 29
@@ -36,41 +36,34 @@ PAPER = SIZES | {'P_drop': 0.3, 'P_drop_attention': 0.0, 'positions': 'sinusoid'
 PAPER |= {'max_positions': LONGEST, 'vocab_size': VOCABULARY, 'target_vocab_size': 0}
 OTHER = {'target_vocab_size': 31, 'positions': 'learned'}
 LENGTHS = ((5, 7), (3, 4), (1, 6))  # source and target tokens of each sentence
+# Edits of one_file.py: attention's weights pass through a function, and OTHER's tables.
+WEIGHTS = [("->bthv', weights, v", "->bthv', drop_weights(weights), v")]
+SOURCE = "params['source_embedding'][source] * 7**0.5 + params['source_positions'][:%s]"
+TARGET = "params['embedding'][shifted] * 7**0.5 + params['target_positions'][:%s]"
+TABLES = [('embed(params, source)', SOURCE % 'source.shape[1]')]
+TABLES += [('embed(params, shifted)', TARGET % 'shifted.shape[1]')]
 
 
 @functools.cache
-def graph_of(dtype: Any = jnp.float32, **changes: Any) -> tuple[nnx.GraphDef, PyTree]:
-  """Returns a model's graph and the shapes of its parameters; nothing is computed."""
+def model_of(**changes: Any) -> tuple[nnx.GraphDef, PyTree]:
+  """Returns a model and random parameters, those of biases and norms too."""
 
   def make() -> Transformer:
-    model = Model(**PAPER | changes)
-    dtypes = {'dtype': dtype, 'activation_dtype': dtype}
-    return Transformer(model, **dtypes, rngs=nnx.Rngs(params=0))
+    dtypes = {'dtype': jnp.float32, 'activation_dtype': jnp.float32}
+    return Transformer(Model(**PAPER | changes), **dtypes, rngs=nnx.Rngs(params=0))
 
   graph, shapes = nnx.split(nnx.eval_shape(make))
-  return graph, nnx.to_pure_dict(shapes)
-
-
-def random_params(shapes: PyTree) -> PyTree:
-  """Makes every parameter random, biases and norms too; scales of norms are near 1."""
-  rng = np.random.default_rng(0)
-
-  def fill(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.Array:
-    values = rng.normal(size=leaf.shape) * 0.5
-    return jnp.asarray(values + (path[-1].key == 'scale'), jnp.float32)
-
-  return jax.tree_util.tree_map_with_path(fill, shapes)
+  params = forms.random_like(nnx.to_pure_dict(shapes), 0.5)
+  return graph, jax.tree.map(jnp.asarray, params)
 
 
 def sentences() -> tuple[jax.Array, jax.Array]:
   """Returns padded source and target of LENGTHS; ids from 3 on."""
-  rng = np.random.default_rng(1)
-  pair = []
-  for lengths in zip(*LENGTHS, strict=True):
-    ids = np.full((len(lengths), max(lengths)), PAD, np.int32)
-    for row, length in zip(ids, lengths, strict=True):
-      row[:length] = rng.integers(3, VOCABULARY, length)
-    pair.append(jnp.asarray(ids))
+  rng, pair = np.random.default_rng(1), []
+  for lengths in np.array(LENGTHS).T:
+    is_token = np.arange(lengths.max()) < lengths[:, None]
+    ids = rng.integers(3, VOCABULARY, is_token.shape)
+    pair.append(jnp.asarray(np.where(is_token, ids, PAD)))
   return pair[0], pair[1]
 
 
@@ -79,148 +72,75 @@ def logits_of(graph: nnx.GraphDef) -> Callable[..., jax.Array]:
   return jax.jit(lambda params, *inputs: nnx.merge(graph, params)(*inputs).logits)
 
 
-# The paper once more, a sentence and a head at a time, without padding or masks
-
-
-class Other(NamedTuple):
-  """Where a test looks in."""
-
-  drop: Drop = lambda x: x  # where section 5.4 drops
-  drop_weights: Drop = lambda weights: weights  # of one query of one head
-
-
-def attention(p: PyTree, x: np.ndarray, memory: np.ndarray, causal: bool, other: Other):
-  out, h = np.zeros_like(x), p['query'].shape[1]
-  for head in range(h):
-    q, k, v = (
-      y @ p[name][:, head]
-      for y, name in ((x, 'query'), (memory, 'key'), (memory, 'value'))
-    )
-    for t in range(len(x)):
-      sees = t + 1 if causal else len(memory)
-      scores = np.array([q[t] @ k[s] for s in range(sees)]) / k.shape[1] ** 0.5
-      exponents = np.exp(scores - scores.max())
-      weights = other.drop_weights(exponents / exponents.sum())
-      out[t] += sum(weights[s] * v[s] for s in range(sees)) @ p['output'][head]
-  return out
-
-
-def feed_forward(p: PyTree, x: np.ndarray) -> np.ndarray:
-  inner = np.maximum(0, x @ p['inner']['kernel'] + p['inner']['bias'])
-  return inner @ p['outer']['kernel'] + p['outer']['bias']
-
-
-def add_and_norm(p: PyTree, x: np.ndarray, sublayer: np.ndarray, other: Other):
-  total = x + other.drop(sublayer)
-  for row in total:
-    row[:] = (row - row.mean()) / np.sqrt(row.var() + 1e-6)
-  return total * p['norm']['scale'] + p['norm']['bias']
-
-
-def embed(p: PyTree, ids: list[int], stack: str) -> np.ndarray:
-  has_table = 'source_embedding' in p and stack == 'source'
-  rows = p['source_embedding' if has_table else 'embedding']
-  d = rows.shape[1]
-  x = np.array([rows[i] * math.sqrt(d) for i in ids])
-  if f'{stack}_positions' in p:
-    return x + p[f'{stack}_positions'][: len(ids)]
-  for position in range(len(ids)):
-    for i in range(d):
-      angle = position / 10000 ** ((i - i % 2) / d)
-      x[position, i] += math.cos(angle) if i % 2 else math.sin(angle)
+def keep(row: int, x: np.ndarray) -> np.ndarray:
   return x
 
 
-def reference(params: PyTree, source: list[int], target: list[int], other: Other):
-  """Returns [T, W] logits of one sentence."""
-  p = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
-  x = other.drop(embed(p, source, 'source'))
-  for layer in (p['encoder'][n] for n in range(len(p['encoder']))):
-    attended = attention(layer['attention'], x, x, False, other)
-    x = add_and_norm(layer['attention_norm'], x, attended, other)
-    transformed = feed_forward(layer['feed_forward'], x)
-    x = add_and_norm(layer['feed_forward_norm'], x, transformed, other)
-  y = other.drop(embed(p, [BOS, *target[:-1]], 'target'))
-  for layer in (p['decoder'][n] for n in range(len(p['decoder']))):
-    attended = attention(layer['attention'], y, y, True, other)
-    y = add_and_norm(layer['attention_norm'], y, attended, other)
-    attended = attention(layer['cross'], y, x, False, other)
-    y = add_and_norm(layer['cross_norm'], y, attended, other)
-    transformed = feed_forward(layer['feed_forward'], y)
-    y = add_and_norm(layer['feed_forward_norm'], y, transformed, other)
-  return y @ p['embedding'].T
+def assert_equals_one_file(
+  logits: jax.Array,
+  params: PyTree,
+  drop: Callable = keep,
+  drop_weights: Callable = keep,
+  edits: Sequence[tuple[str, str]] = (),
+) -> None:
+  """Compares with NumPy in float64, a sentence at a time.
 
-
-def pairs() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-  """Yields each row of sentences() without padding."""
-  source, target = map(np.asarray, sentences())
+  Both functions get the number of the sentence and [1, T, D] or weights [1, H, T, S].
+  """
+  one_file = compute.load_in_numpy([*WEIGHTS, *edits])
+  params = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+  params |= renamed(params)
   for row, (S, T) in enumerate(LENGTHS):
-    yield row, source[row, :S], target[row, :T]
+    source, target = (np.asarray(x)[row : row + 1] for x in sentences())
+    of_row = functools.partial(drop, row)
+    one_file.drop_weights = functools.partial(drop_weights, row)
+    memory = one_file.encode(params, source[:, :S], of_row)
+    (expected,) = one_file.decode(params, memory, target[:, :T], of_row)
+    np.testing.assert_allclose(logits[row, :T], expected, rtol=1e-4, atol=2e-5)
 
 
-def assert_equals_reference(logits: jax.Array, params: PyTree, other: Callable) -> None:
-  """`other` takes a row and returns its Other."""
-  for row, source, target in pairs():
-    expected = reference(params, source, target, other(row))
-    np.testing.assert_allclose(
-      logits[row, : len(target)], expected, rtol=1e-4, atol=2e-5
-    )
-
-
-@pytest.mark.parametrize('changes', [{}, OTHER])
-def test_equals_the_paper_written_out(changes: dict[str, Any]):
+@pytest.mark.parametrize(('changes', 'edits'), [({}, []), (OTHER, TABLES)])
+def test_equals_one_file(changes: dict[str, Any], edits: list):
   """Also with a source table of its own, and with row E's learned positions."""
-  graph, shapes = graph_of(**changes)
-  params = random_params(shapes)
+  graph, params = model_of(**changes)
   source, target = sentences()
   logits = logits_of(graph)(params, source, target)
   assert logits.shape == (*target.shape, changes.get('target_vocab_size', VOCABULARY))
   assert logits.dtype == jnp.float32
-  assert_equals_reference(logits, params, lambda row: Other())
+  assert_equals_one_file(logits, params, edits=edits)
 
 
-def test_layer_norms_epsilon():
-  """It shows where the variance is as small."""
-  x = 1e-3 * forms.normal(1, 4, 12)
-  expected = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
-  vectors = jnp.ones(12), jnp.zeros(12)
-  ours = layers.add_and_norm(x, jnp.zeros(x.shape), *vectors, NO_DROPOUT)
-  np.testing.assert_allclose(ours, expected, rtol=1e-4)
+def test_weights_equal_those_of_one_file():
+  """They are 0 where a head may not look."""
+  graph, params = model_of()
 
+  @jax.jit
+  def run(params: PyTree) -> tuple:
+    model = nnx.merge(graph, params)
+    return model(*sentences()).logits, model.attention_weights(*sentences())
 
-def test_weights_equal_the_paper_written_out():
-  """They sum to 1 where a head may look, and are 0 elsewhere."""
-  graph, shapes = graph_of()
-  params = random_params(shapes)
-  weights_of = lambda p: nnx.merge(graph, p).attention_weights(*sentences())
-  weights = jax.device_get(jax.jit(weights_of)(params))
-  N = SIZES['N']
-  for b, source, target in pairs():
-    rows: list[np.ndarray] = []
-    record = lambda row, rows=rows: rows.append(row) or row
-    reference(params, source, target, Other(drop_weights=record))
-    expected = iter(rows)
-    S, T = len(source), len(target)
-    order = [(weights.encoder[n], S) for n in range(N)]
-    order += [
-      (kind[n], T) for n in range(N) for kind in (weights.decoder, weights.cross)
-    ]
-    for ours, queries in order:
-      np.testing.assert_allclose(ours[b, :, :queries].sum(-1), 1, atol=1e-6)
-      for head, t in np.ndindex(SIZES['h'], queries):
-        row = next(expected)
-        np.testing.assert_allclose(ours[b, head, t, : len(row)], row, atol=1e-6)
-        assert (ours[b, head, t, len(row) :] == 0).all()
-    assert next(expected, None) is None
+  logits, weights = run(params)
+  both = zip(weights.decoder, weights.cross, strict=True)
+  ours = [*weights.encoder, *(kind for pair in both for kind in pair)]
+  calls = iter(ours * len(LENGTHS))
+
+  def compare(row: int, expected: np.ndarray) -> np.ndarray:
+    _, _, queries, keys = expected.shape
+    own = next(calls)[row, :, :queries]
+    np.testing.assert_allclose(own[..., :keys], expected[0], atol=1e-6)
+    assert (own[..., keys:] == 0).all()
+    return expected
+
+  assert_equals_one_file(logits, params, drop_weights=compare)
+  assert next(calls, None) is None
 
 
 def test_dropout_is_where_section_5_4_has_it(monkeypatch):
-  """With known masks the model equals the reference, which drops at the same sites.
+  """With known masks the model equals one_file.py, which drops at the same sites.
 
   Attention's weights are dropped too, between the softmax and the values.
   """
-  graph, shapes = graph_of(N=2, P_drop=0.3, P_drop_attention=0.5)
-  params = random_params(shapes)
+  graph, params = model_of(N=2, P_drop=0.3, P_drop_attention=0.5)
   rng, sites = np.random.default_rng(2), []
   masks: dict[float, list[np.ndarray]] = {0.3: [], 0.5: []}
 
@@ -239,21 +159,13 @@ def test_dropout_is_where_section_5_4_has_it(monkeypatch):
   logits = run(params)
   assert (len(masks[0.3]), len(masks[0.5])) == (2 + 2 * 5, 2 * 3)
   assert len({*sites}) == len(sites)
-
-  def other(row: int) -> Other:
-    S, T = LENGTHS[row]
-    outputs = iter(masks[0.3])
-    queries = iter(
-      mask[row, head, query]
-      for mask, count in zip(masks[0.5], [S, S, T, T, T, T], strict=True)
-      for head, query in np.ndindex(SIZES['h'], count)
-    )
-    return Other(
-      drop=lambda x: x * next(outputs)[row, : len(x)],
-      drop_weights=lambda weights: weights * next(queries)[: len(weights)],
-    )
-
-  assert_equals_reference(logits, params, other)
+  outputs, weights = (iter(masks[rate] * len(LENGTHS)) for rate in (0.3, 0.5))
+  assert_equals_one_file(
+    logits,
+    params,
+    lambda row, x: x * next(outputs)[row, : x.shape[1]],
+    lambda row, x: x * next(weights)[row, :, : x.shape[2], : x.shape[3]],
+  )
 
 
 def test_causality_and_padding_by_gradient():
@@ -262,7 +174,7 @@ def test_causality_and_padding_by_gradient():
   The logits that are looked at are those of tokens that do not occur, whose rows the
   softmax's product alone would reach.
   """
-  graph, shapes = graph_of()
+  graph, params = model_of()
   source = jnp.array([[3, 4, 5, PAD, PAD]])
   target = jnp.array([[6, 7, 8, 9, 10]])
   absent = np.arange(11, 14)
@@ -271,15 +183,11 @@ def test_causality_and_padding_by_gradient():
     model = nnx.merge(graph, rest | {'embedding': embedding})
     return model(source, target).logits[0][:, absent]
 
-  params = random_params(shapes)
   jacobian = jax.jit(jax.jacrev(logits))(params['embedding'], params)
   reaches = np.abs(jacobian).max((1, 3))  # [position of the logits, token]
-  for t in range(5):
-    for j in range(5):
-      if j < t:
-        assert reaches[t, target[0, j]] > 1e-4, (t, j)
-      else:
-        assert reaches[t, target[0, j]] == 0, (t, j)
+  is_before = np.tri(5, k=-1, dtype=bool)  # [position of the logits, position]
+  assert (reaches[:, target[0]][is_before] > 1e-4).all()
+  assert (reaches[:, target[0]][~is_before] == 0).all()
   assert (reaches[:, [BOS, 3, 4, 5]] > 1e-4).all()
   assert (reaches[:, PAD] == 0).all()
 
@@ -289,13 +197,9 @@ def multiply_adds(program: Any) -> int:
   total = 0
   for operation in program.eqns:
     if operation.primitive.name == 'dot_general':
-      ((axes, _), _), (left, _) = (
-        operation.params['dimension_numbers'],
-        operation.invars,
-      )
-      (result,) = operation.outvars
+      ((axes, _), _), left = operation.params['dimension_numbers'], operation.invars[0]
       terms = math.prod(left.aval.shape[axis] for axis in axes)
-      total += terms * math.prod(result.aval.shape)
+      total += terms * operation.outvars[0].aval.size
     inner = [getattr(x, 'jaxpr', x) for x in jax.tree.leaves(operation.params)]
     total += sum(multiply_adds(x) for x in inner if hasattr(x, 'eqns'))
   return total
@@ -305,13 +209,13 @@ def multiply_adds(program: Any) -> int:
 def test_parameters_and_flops(changes: dict[str, Any]):
   """They equal those of the model that is built, and of the products it makes."""
   sizes, T = PAPER | changes, 5
-  graph, shapes = graph_of(**changes)
-  count = sum(x.size for x in jax.tree.leaves(shapes))
+  graph, params = model_of(**changes)
+  count = sum(x.size for x in jax.tree.leaves(params))
   assert flops.parameters(sizes) == count
   ids = jax.ShapeDtypeStruct((1, T), jnp.int32)
   forward = lambda p, *pair: nnx.merge(graph, p)(*pair).logits
   with forms.of_an_accelerator():
-    program = jax.make_jaxpr(forward)(shapes, ids, ids)
+    program = jax.make_jaxpr(forward)(params, ids, ids)
   each = multiply_adds(program.jaxpr) // T
   assert flops.flops_per_target_token(sizes, T) == 3 * 2 * each
 
@@ -362,13 +266,13 @@ def test_fresh_parameters():
 
 def test_more_positions_than_are_learned():
   learned = {'model.positions': 'learned', 'model.max_positions': 600}
-  longest = [build.longest_text(tiny(**x)) for x in ({}, learned)]
-  assert longest == [512, 512]
-  assert build.longest_text(tiny(**learned | {'model.max_positions': 30})) == 30
-  graph, shapes = graph_of(positions='learned')
+  fewer = learned | {'model.max_positions': 30}
+  longest = [build.longest_text(tiny(**x)) for x in ({}, learned, fewer)]
+  assert longest == [512, 512, 30]
+  graph, params = model_of(positions='learned')
   ids = jnp.ones((1, LONGEST + 1), int)
   with pytest.raises(UserError, match='14 positions, but max_positions=13'):
-    nnx.merge(graph, random_params(shapes))(ids, ids)
+    nnx.merge(graph, params)(ids, ids)
 
 
 @pytest.mark.parametrize(
@@ -416,8 +320,7 @@ def test_gradients_in_bfloat16_are_near_those_of_float32():
 def test_cached_decoding_equals_teacher_forcing(changes: dict[str, Any]):
   """At every position, with rows that swap as beams do, in a cache that grows."""
   R, swap_at, grow_at = 3, 3, 5
-  graph, shapes = graph_of(**changes)
-  params = random_params(shapes)
+  graph, params = model_of(**changes)
   prepared = search_weights(params, jnp.float32)
   source, target = sentences()
   B, T = target.shape

@@ -23,14 +23,15 @@ Pair = tuple[UInt32[Array, '...'], UInt32[Array, '...']]
 
 ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 PARITY = 0x1BD11BDA  # of the key schedule
+ROUNDS = 13
 SITE_BITS = 16  # bits of a word that hold the site; the others hold the slice
 
 
-def threefry_2x32(key: Pair, counter: Pair, rounds: int = 13) -> Pair:
+def threefry_2x32(key: Pair, counter: Pair) -> Pair:
   """Returns two random words for each counter; key and counter broadcast."""
   x, y = (word + part for word, part in zip(counter, key, strict=True))
   schedule = *key, key[0] ^ key[1] ^ np.uint32(PARITY)
-  for number in range(rounds):
+  for number in range(ROUNDS):
     turn = ROTATIONS[number // 4 % 2][number % 4]
     x = x + y
     y = (y << np.uint32(turn) | y >> np.uint32(32 - turn)) ^ x
