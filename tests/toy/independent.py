@@ -4,14 +4,16 @@ It computes in NumPy or, for gradients, in PyTorch: head by head, with masks as 
 and without a line of examples/one_file.py.
 """
 
+import itertools
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import scipy.special
 
 PAD, EOS, BOS = range(3)
+Hypothesis = tuple[float, tuple[int, ...], bool]  # score, tokens, finished
 D, D_K, HEADS, LAYERS, WORDS = 32, 8, 4, 2, 60
 
 
@@ -30,6 +32,10 @@ class Transformer:
     self.zeroes = self.wrong != {*wrong}  # weights of a query that sees no key
     self.xp, self.arrays = torch or np, {}
     self.erf = torch.erf if torch else scipy.special.erf
+
+  def choose(self, right: Any, **mistakes: Any) -> Any:
+    """Returns the value of a planted mistake, or the right one."""
+    return next((x for name, x in mistakes.items() if name in self.wrong), right)
 
   def number(self, array: Any) -> Any:
     """Returns an array as floats of the model's kind."""
@@ -51,123 +57,105 @@ class Transformer:
   # Embeddings
 
   def encoding(self, length: int) -> Any:
-    wrong, rows = self.wrong, []
+    rows = []
     for position in range(length):
-      position += 'positions_from_1' in wrong
+      position += 'positions_from_1' in self.wrong
       pairs = []
       for pair in range(D // 2):
-        exponent = 2 * pair / D
-        if 'halves_of_tensor2tensor' in wrong:
-          exponent = pair / (D // 2 - 1)
-        if 'exponent_halved' in wrong:
-          exponent = pair / D
-        angles = [position / 10000**exponent] * 2
-        if 'exponent_of_column' in wrong:
-          columns = 2 * pair, 2 * pair + 1
-          angles = [position / 10000 ** (2 * column / D) for column in columns]
-        pairs.append((math.sin(angles[0]), math.cos(angles[1])))
-      if 'cosines_first' in wrong:
-        pairs = [(cosine, sine) for sine, cosine in pairs]
-      if {'halves', 'halves_of_tensor2tensor'} & {*wrong}:
-        pairs = [*zip(*pairs, strict=True)]
+        exponent = self.choose(
+          2 * pair / D,
+          halves_of_tensor2tensor=pair / (D // 2 - 1),
+          exponent_halved=pair / D,
+        )
+        both = exponent, exponent
+        of_columns = 4 * pair / D, (4 * pair + 2) / D
+        of_sine, of_cosine = self.choose(both, exponent_of_column=of_columns)
+        sine = math.sin(position / 10000**of_sine)
+        pairs.append((sine, math.cos(position / 10000**of_cosine)))
+      pairs = self.choose(pairs, cosines_first=[pair[::-1] for pair in pairs])
+      halves = [*zip(*pairs, strict=True)]
+      pairs = self.choose(pairs, halves=halves, halves_of_tensor2tensor=halves)
       rows.append([x for pair in pairs for x in pair])
     return self.number(rows)
 
   def embed(self, stack: str, ids: Any, table: Any) -> Any:
-    wrong = self.wrong
+    root = math.sqrt(D)
     encoding = self.put(f'{stack}.positional_encoding', self.encoding(ids.shape[1]))
-    factor = 1 if 'unscaled_embedding' in wrong else math.sqrt(D)
-    factor = D if 'scaled_by_d_model' in wrong else factor
+    factor = self.choose(root, unscaled_embedding=1, scaled_by_d_model=D)
     x = self.put(f'{stack}.scaled_embedding', table[ids] * factor)
-    if 'scaled_positions' in wrong:
-      encoding = encoding * math.sqrt(D)
-    return self.put(f'{stack}.input', x if 'no_positions' in wrong else x + encoding)
+    encoding = encoding * self.choose(1, scaled_positions=root, no_positions=0)
+    return self.put(f'{stack}.input', x + encoding)
 
   # Layers
 
   def attention(self, name: str, x: Any, memory: Any, mask: Any) -> Any:
     """`mask` is an array of 1 (seen) and 0, [B, T, S]."""
-    wrong, p = self.wrong, self.p
+    wrong, p, stack = self.wrong, self.p, self.xp.stack
     B, T, S = len(x), x.shape[1], memory.shape[1]
+    biased = 'attention_biases' in wrong
     q, k, v = [], [], []
     for projected, source, W in (q, x, 'Q'), (k, memory, 'K'), (v, memory, 'V'):
       for head in range(HEADS):
-        y = source @ p[f'{name}.W_{W}'][:, head]
-        if 'attention_biases' in wrong:
-          y = y + p[f'{name}.b_{W}'][head]
-        projected.append(y)
+        bias = p[f'{name}.b_{W}'][head] * biased
+        projected.append(source @ p[f'{name}.W_{W}'][:, head] + bias)
     if 'heads_split_by_reshape' in wrong:
-      cut = lambda heads, length: self.xp.stack(heads, 2).reshape(B, HEADS, length, D_K)
+      cut = lambda heads, length: stack(heads, 2).reshape(B, HEADS, length, D_K)
       q, k, v = ([*cut(y, n).swapaxes(0, 1)] for y, n in ((q, T), (k, S), (v, S)))
-    scale = math.sqrt(D_K)
-    if 'unscaled_scores' in wrong:
-      scale = 1
-    if 'scores_by_d_model' in wrong:
-      scale = math.sqrt(D)
-    if 'scores_by_d_k' in wrong:
-      scale = D_K
+    scale = self.choose(
+      math.sqrt(D_K),
+      unscaled_scores=1,
+      scores_by_d_model=math.sqrt(D),
+      scores_by_d_k=D_K,
+    )
     scores = [a @ b.swapaxes(1, 2) / scale for a, b in zip(q, k, strict=True)]
-    scores = self.put(f'{name}.scores', self.xp.stack(scores, 1))
-    mask = mask[:, None]
-    if 'mask_inverted' in wrong:
-      mask = 1 - mask
-    if 'mask_adds_minus_1' in wrong:
-      masked = scores - (1 - mask)
-    elif 'masked_scores_0' in wrong:
-      masked = scores * mask
-    elif 'mask_after_softmax' in wrong:
-      masked = scores
-    else:
-      masked = scores * mask - 1e9 * (1 - mask)
-    axis = -2 if 'softmax_over_queries' in wrong else -1
-    axis = 1 if 'softmax_over_heads' in wrong else axis
+    scores = self.put(f'{name}.scores', stack(scores, 1))
+    mask = self.choose(mask, mask_inverted=1 - mask)[:, None]
+    masked = self.choose(
+      scores * mask - 1e9 * (1 - mask),
+      mask_adds_minus_1=scores - (1 - mask),
+      masked_scores_0=scores * mask,
+      mask_after_softmax=scores,
+    )
+    axis = self.choose(-1, softmax_over_queries=-2, softmax_over_heads=1)
     weights = self.softmax(masked, axis)
-    if 'mask_after_softmax' in wrong:
-      weights = weights * mask
+    weights = self.choose(weights, mask_after_softmax=weights * mask)
     if self.zeroes:
       weights = weights * (mask.sum(-1)[..., None] > 0)
     self.put(f'{name}.weights', weights)
     heads = [weights[:, head] @ v[head] for head in range(HEADS)]
-    if 'heads_joined_by_reshape' in wrong:
-      heads = self.xp.stack(heads, 1).reshape(B, T, HEADS, D_K)
-    else:
-      heads = self.xp.stack(heads, 2)
+    joined = stack(heads, 1).reshape(B, T, HEADS, D_K)
+    heads = self.choose(stack(heads, 2), heads_joined_by_reshape=joined)
     self.put(f'{name}.heads', heads)
     x = heads.reshape(B, T, -1) @ p[f'{name}.W_O'].reshape(-1, D)
-    if 'attention_biases' in wrong:
-      x = x + p[f'{name}.b_O']
-    return self.put(f'{name}.output', x)
+    return self.put(f'{name}.output', x + p[f'{name}.b_O'] * biased)
 
   def feed_forward(self, name: str, x: Any) -> Any:
-    p, wrong = self.p, self.wrong
-    relu = lambda x: x * (x > 0)
-    biased = 'no_biases_in_feed_forward' not in wrong
+    p, relu = self.p, lambda x: x * (x > 0)
+    biased = 'no_biases_in_feed_forward' not in self.wrong
     x = x @ p[f'{name}.W_1'] + p[f'{name}.b_1'] * biased
-    if 'gelu' in wrong:
-      x = x * (1 + self.erf(x / math.sqrt(2))) / 2
-    elif 'gelu_by_tanh' in wrong:
-      x = x / 2 * (1 + self.xp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    elif not {'relu_after_second_matrix', 'no_relu'} & {*wrong}:
-      x = relu(x)
+    tanh = self.xp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+    x = self.choose(
+      relu(x),
+      gelu=x * (1 + self.erf(x / math.sqrt(2))) / 2,
+      gelu_by_tanh=x / 2 * (1 + tanh),
+      relu_after_second_matrix=x,
+      no_relu=x,
+    )
     self.put(f'{name}.hidden', x)
     x = x @ p[f'{name}.W_2'] + p[f'{name}.b_2'] * biased
-    return self.put(
-      f'{name}.output', relu(x) if 'relu_after_second_matrix' in wrong else x
-    )
+    return self.put(f'{name}.output', self.choose(x, relu_after_second_matrix=relu(x)))
 
   def norm(self, name: str, x: Any) -> Any:
-    wrong = self.wrong
-    mean = 0 if 'rms_norm' in wrong else x.sum(-1)[..., None] / D
+    mean = self.choose(x.sum(-1)[..., None] / D, rms_norm=0)
     squares = ((x - mean) ** 2).sum(-1)[..., None]
-    unbiased = {'unbiased_deviation', 'norm_epsilon_outside_root'} & {*wrong}
+    unbiased = {'unbiased_deviation', 'norm_epsilon_outside_root'} & {*self.wrong}
     variance = squares / (D - 1 if unbiased else D)
-    epsilon = 1e-6
-    for name_of_mistake in wrong:
-      before, _, value = name_of_mistake.partition('norm_epsilon_1e')
-      epsilon = float(f'1e{value}') if value else epsilon
+    epsilon = self.choose(
+      1e-6, **{f'norm_epsilon_{x}': float(x) for x in ('1e-5', '1e-3', '1e-12')}
+    )
+    outside = variance**0.5 + epsilon
     deviation = (variance + epsilon) ** 0.5
-    if 'norm_epsilon_outside_root' in wrong:
-      deviation = variance**0.5 + epsilon
+    deviation = self.choose(deviation, norm_epsilon_outside_root=outside)
     return (x - mean) / deviation * self.p[f'{name}.scale'] + self.p[f'{name}.bias']
 
   def sublayer(self, name: str, x: Any, function: Any) -> Any:
@@ -176,7 +164,18 @@ class Transformer:
     y = function(x)
     if 'norm_before_residual' in self.wrong:
       return self.put(name, x + self.norm(name, y))
-    return self.put(name, self.norm(name, y if 'no_residual' in self.wrong else x + y))
+    return self.put(name, self.norm(name, self.choose(x + y, no_residual=y)))
+
+  def layer(self, name: str, x: Any, mask: Any, *memory: Any) -> Any:
+    """`memory` are a decoder's encoder output and its mask."""
+    attend = lambda y: self.attention(f'{name}.attention', y, y, mask)
+    x = self.sublayer(f'{name}.norm_1', x, attend)
+    if memory:
+      of = lambda y: self.choose(memory, cross_attention_to_decoder=(y, mask))
+      cross = lambda y: self.attention(f'{name}.cross', y, *of(y))
+      x = self.sublayer(f'{name}.norm_2', x, cross)
+    feed = lambda y: self.feed_forward(f'{name}.feed_forward', y)
+    return self.sublayer(f'{name}.norm_3', x, feed)
 
   def end(self, name: str, x: Any) -> Any:
     final = {'final_norms', 'pre_norm_with_final_norms'} & {*self.wrong}
@@ -186,106 +185,72 @@ class Transformer:
 
   def encode(self, source: Any) -> tuple[list[Any], Any]:
     """Returns each layer's output, and cross-attention's mask [B, 1, S]."""
-    wrong = self.wrong
-    table = self.p['source_embedding' if 'untied_source' in wrong else 'embedding']
+    table = self.p[self.choose('embedding', untied_source='source_embedding')]
     x = self.embed('encoder', source, table)
     seen = self.number(source != PAD)[:, None]
-    if 'padding_mask_inverted' in wrong:
-      seen = 1 - seen
-    if 'no_mask_of_padding' in wrong:
-      seen = seen * 0 + 1
-    mask = seen * 0 + 1 if 'no_mask_in_encoder' in wrong else seen
+    every = seen * 0 + 1
+    seen = self.choose(seen, padding_mask_inverted=1 - seen, no_mask_of_padding=every)
+    mask = self.choose(seen, no_mask_in_encoder=every)
     outputs = []
     for n in range(LAYERS):
-      layer = f'encoder.{n}'
-      attend = lambda y, layer=layer: self.attention(f'{layer}.attention', y, y, mask)
-      x = self.sublayer(f'{layer}.norm_1', x, attend)
-      feed = lambda y, layer=layer: self.feed_forward(f'{layer}.feed_forward', y)
-      x = self.sublayer(f'{layer}.norm_3', x, feed)
+      x = self.layer(f'encoder.{n}', x, mask)
       outputs.append(x)
-    if 'memory_of_same_layer' not in wrong:
-      outputs = [self.end('encoder_norm', x)] * LAYERS
-    return outputs, seen * 0 + 1 if 'no_mask_in_cross_attention' in wrong else seen
+    last = [self.end('encoder_norm', x)] * LAYERS
+    outputs = self.choose(last, memory_of_same_layer=outputs)
+    return outputs, self.choose(seen, no_mask_in_cross_attention=every)
 
   def decode(self, memory: tuple[list[Any], Any], target: Any) -> Any:
-    wrong = self.wrong
     T = target.shape[1]
-    inputs = target * 0
-    if 'not_shifted' in wrong:
-      inputs = target
-    elif 'shifted_to_the_left' in wrong:
-      inputs[:, :-1] = target[:, 1:]
-    else:
-      first = EOS if 'begins_with_eos' in wrong else BOS
-      inputs[:, 0] = PAD if 'begins_with_pad' in wrong else first
-      inputs[:, 1:] = target[:, :-1]
+    right, left = target * 0, target * 0
+    right[:, 0] = self.choose(BOS, begins_with_eos=EOS, begins_with_pad=PAD)
+    right[:, 1:], left[:, :-1] = target[:, :-1], target[:, 1:]
+    inputs = self.choose(right, not_shifted=target, shifted_to_the_left=left)
     y = self.embed('decoder', inputs, self.p['embedding'])
-    ahead = 1 if 'causal_mask_late' in wrong else 0
-    ahead = -1 if 'causal_mask_early' in wrong else ahead
-    ahead = T if 'no_causal_mask' in wrong else ahead
+    ahead = self.choose(0, causal_mask_late=1, causal_mask_early=-1, no_causal_mask=T)
     rows = [[float(key <= query + ahead) for key in range(T)] for query in range(T)]
     causal = self.number([rows])
-    if 'causal_mask_inverted' in wrong:
-      causal = 1 - causal
+    causal = self.choose(causal, causal_mask_inverted=1 - causal)
     for n in range(LAYERS):
-      layer, x = f'decoder.{n}', memory[0][n]
-      attend = lambda y, layer=layer: self.attention(f'{layer}.attention', y, y, causal)
-      y = self.sublayer(f'{layer}.norm_1', y, attend)
-
-      def cross(y: Any, layer: str = layer, x: Any = x) -> Any:
-        if 'cross_attention_to_decoder' in wrong:
-          return self.attention(f'{layer}.cross', y, y, causal)
-        return self.attention(f'{layer}.cross', y, x, memory[1])
-
-      y = self.sublayer(f'{layer}.norm_2', y, cross)
-      feed = lambda y, layer=layer: self.feed_forward(f'{layer}.feed_forward', y)
-      y = self.sublayer(f'{layer}.norm_3', y, feed)
-    table = self.p['softmax' if 'untied_softmax' in wrong else 'embedding']
+      y = self.layer(f'decoder.{n}', y, causal, memory[0][n], memory[1])
+    table = self.p[self.choose('embedding', untied_softmax='softmax')]
     logits = self.end('decoder_norm', y) @ table.T
-    if 'logits_by_sqrt_d_model' in wrong:
-      logits = logits / math.sqrt(D)
-    return self.put('logits', logits)
+    scaled = logits / math.sqrt(D)
+    return self.put('logits', self.choose(logits, logits_by_sqrt_d_model=scaled))
 
   def __call__(self, source: Any, target: Any) -> Any:
     """Returns the smoothed loss."""
     logits = self.decode(self.encode(source), target)
-    if 'softmax_twice' in self.wrong:
-      logits = self.softmax(logits)
+    logits = self.choose(logits, softmax_twice=self.softmax(logits))
     log_p = self.xp.log(self.softmax(logits))
     self.put('log_probabilities', log_p)
     self.put('loss.plain', self.loss(log_p, target, 0.0))
     return self.put('loss.smoothed', self.loss(log_p, target, 0.1))
 
   def loss(self, log_p: Any, target: Any, epsilon: float) -> Any:
-    wrong = self.wrong
     true = self.number(np.eye(WORDS)[np.asarray(target)])
-    if 'smoothing_over_v' in wrong:
-      labels = (1 - epsilon) * true + epsilon / WORDS
-    elif 'smoothing_without_pad' in wrong:
-      words = self.number(np.arange(WORDS) != PAD)
-      labels = (1 - epsilon) * true + epsilon / (WORDS - 2) * (1 - true) * words
-    elif 'no_smoothing' in wrong:
-      labels = true
-    elif 'smoothing_1_minus_epsilon' in wrong:
-      labels = epsilon * true + (1 - epsilon) / (WORDS - 1) * (1 - true)
-    else:
-      labels = (1 - epsilon) * true + epsilon / (WORDS - 1) * (1 - true)
+    words, others = self.number(np.arange(WORDS) != PAD), 1 - true
+    off = epsilon / (WORDS - 1)
+    labels = self.choose(
+      (1 - epsilon) * true + off * others,
+      smoothing_over_v=(1 - epsilon) * true + epsilon / WORDS,
+      smoothing_without_pad=(1 - epsilon) * true
+      + epsilon / (WORDS - 2) * others * words,
+      no_smoothing=true,
+      smoothing_1_minus_epsilon=epsilon * true + (1 - epsilon) / (WORDS - 1) * others,
+    )
     each = -(labels * log_p).sum(-1)
-    if 'kl_divergence' in wrong:
-      off = epsilon / (WORDS - 1)
-      entropy = -(1 - epsilon) * math.log(1 - epsilon)
-      each = each - entropy + (epsilon * math.log(off) if epsilon else 0)
+    if 'kl_divergence' in self.wrong and epsilon:
+      each = each + (1 - epsilon) * math.log(1 - epsilon) + epsilon * math.log(off)
     real = self.number(target != PAD)
-    if 'loss_on_padding' in wrong:
-      real = real * 0 + 1
+    real = self.choose(real, loss_on_padding=real * 0 + 1)
     each = each * real
-    if 'mean_over_positions' in wrong:
-      return each.mean()
-    if 'mean_of_sentence_means' in wrong:
-      return (each.sum(1) / real.sum(1)).mean()
-    if 'sum_over_sentences' in wrong:
-      return each.sum() / len(target)
-    return each.sum() if 'summed_loss' in wrong else each.sum() / real.sum()
+    return self.choose(
+      each.sum() / real.sum(),
+      mean_over_positions=each.mean(),
+      mean_of_sentence_means=(each.sum(1) / real.sum(1)).mean(),
+      sum_over_sentences=each.sum() / len(target),
+      summed_loss=each.sum(),
+    )
 
 
 def rate(step: int, d_model: int, warmup: int, wrong: Collection[str] = ()) -> float:
@@ -298,17 +263,23 @@ def rate(step: int, d_model: int, warmup: int, wrong: Collection[str] = ()) -> f
   return factor if 'rate_without_d_model' in wrong else factor * d_model**-0.5
 
 
-def search(
-  params: dict,
-  sentence: list[int],
+def narrowest(entries: Sequence, first: int, last: int) -> float:
+  """Returns the smallest gap between totals of neighbours, from first to last."""
+  pairs = list(itertools.pairwise(entries))[max(first, 0) : max(last, 0)]
+  return min((a[0] - b[0] for a, b in pairs), default=math.inf)
+
+
+def plain_search(
+  next_log_p: Callable[[list[tuple[int, ...]]], Iterable[Sequence[float]]],
+  limit: int,
   beam: int,
   alpha: float,
   wrong: Collection[str] = (),
-  extra_length: int = 12,
-) -> tuple[list[int], float]:
-  """Returns the best translation and its score."""
-  model = Transformer(params)
-  outputs, mask = model.encode(np.array([sentence]))
+) -> tuple[list[Hypothesis], float]:
+  """Searches to the limit; returns the n-best list and its narrowest decision.
+
+  `next_log_p` returns log P of each token after each of some hypotheses.
+  """
 
   def penalty(length: int) -> float:
     length -= 'eos_not_counted' in wrong
@@ -318,31 +289,51 @@ def search(
       return length
     return 1 if 'no_penalty' in wrong else ((5 + length) / 6) ** alpha
 
-  live: list[tuple[float, list[int]]] = [(0.0, [])]
-  ended: list[tuple[float, list[int]]] = []
-  for length in range(1, len(sentence) + extra_length + 1):
-    rows = np.array([[*tokens, PAD] for _, tokens in live])
-    memory = (
-      [np.repeat(x, len(live), 0) for x in outputs],
-      np.repeat(mask, len(live), 0),
-    )
-    logits = model.decode(memory, rows)[:, -1]
-    log_p = np.log(model.softmax(logits))
+  never = () if 'pad_and_bos_generated' in wrong else (PAD, BOS)
+  count = beam if beam == 1 or 'beams_shrink' in wrong else 2 * beam
+  live, ended, margins = [(0.0, ())], [], []
+  for length in range(1, limit + 1):
     grown = [
-      (total + float(log_p[row, token]), [*tokens, token])
-      for row, (total, tokens) in enumerate(live)
-      for token in range(WORDS)
-      if token not in (PAD, BOS) or 'pad_and_bos_generated' in wrong
+      (total + more, (*tokens, token))
+      for (total, tokens), row in zip(
+        live, next_log_p([y for _, y in live]), strict=True
+      )
+      for token, more in enumerate(row)
+      if token not in never and more > -math.inf
     ]
     grown.sort(key=lambda pair: -pair[0])
-    grown = grown[: beam if beam == 1 or 'beams_shrink' in wrong else 2 * beam]
-    ended += [(x / penalty(length), y) for x, y in grown if y[-1] == EOS]
-    live = [pair for pair in grown if pair[1][-1] != EOS][:beam]
+    margins.append(narrowest(grown, count - 1, count))
+    grown = grown[:count]
+    ended += [(x / penalty(length), y, True) for x, y in grown if y[-1] == EOS]
+    live = [pair for pair in grown if pair[1][-1] != EOS]
+    margins.append(narrowest(live, beam - 1, beam))
+    live = live[:beam]
     if not live or ('stops_at_first_end' in wrong and ended):
       break
-  if ended:
-    score, tokens = max(ended, key=lambda pair: pair[0])
-    return tokens, score
-  total, tokens = live[0]
-  length = len(tokens) + ('eos_not_counted' in wrong)
-  return tokens, total / penalty(length)
+  ended.sort(key=lambda entry: -entry[0])
+  length = limit + ('eos_not_counted' in wrong)
+  cut = [(total / penalty(length), tokens, False) for total, tokens in live]
+  margins += narrowest(ended, 0, beam), narrowest(cut, 0, beam - len(ended))
+  return (ended + cut)[:beam], min(margins)
+
+
+def search(
+  params: dict,
+  sentence: list[int],
+  beam: int,
+  alpha: float,
+  wrong: Collection[str] = (),
+) -> tuple[list[int], float]:
+  """Returns the best translation and its score."""
+  model = Transformer(params)
+  outputs, mask = model.encode(np.array([sentence]))
+
+  def next_log_p(rows: list) -> np.ndarray:
+    memory = [np.repeat(x, len(rows), 0) for x in outputs]
+    targets = np.array([[*tokens, PAD] for tokens in rows])
+    logits = model.decode((memory, np.repeat(mask, len(rows), 0)), targets)[:, -1]
+    return np.log(model.softmax(logits))
+
+  hypotheses, _ = plain_search(next_log_p, len(sentence) + 12, beam, alpha, wrong)
+  score, tokens, _ = hypotheses[0]
+  return [*tokens], score

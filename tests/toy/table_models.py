@@ -5,7 +5,6 @@ a batch of sentences is a batch of models.
 """
 
 import functools
-import itertools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,17 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from toy.independent import BOS, EOS, PAD, Hypothesis, plain_search
 from transformer_jax.decoding.beam_search import Hypotheses, Search, gather
 
-PAD, EOS, BOS = 0, 1, 2
 WORDS = 8
 LENGTH = 10
 CONTEXTS = 16
 ALPHAS = (0.0, 0.25, 0.6, 0.8, 1.0, -0.5)  # below 0 is odd, but must be exact too
 PER_ALPHA = 100
 CLOSE = 1e-5  # decisions narrower than this may fall either way in float32
-
-Hypothesis = tuple[float, tuple[int, ...], bool]  # score, tokens, finished
 
 
 class Models(NamedTuple):
@@ -116,47 +113,19 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
   return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
-def narrowest(entries: list, first: int, last: int) -> float:
-  """Returns the smallest gap between totals of neighbours, from first to last."""
-  pairs = list(itertools.pairwise(entries))[max(first, 0) : max(last, 0)]
-  return min((a[0] - b[0] for a, b in pairs), default=math.inf)
-
-
-def plain_search(
-  log_probs: list, limit: int, alpha: float, beam: int
-) -> tuple[list[Hypothesis], float]:
-  """Searches to the limit; returns the n-best list and its narrowest decision."""
-  count = 2 * beam if beam > 1 else 1
-  best_first = functools.partial(sorted, key=lambda entry: -entry[0])
-  live, finished, margins = [(0.0, (), 0)], [], []
-  for position in range(limit):
-    grown = []
-    for total, tokens, context in live:
-      for token in (EOS, *range(3, WORDS)):
-        more = log_probs[position][context][token]
-        if more > -math.inf:
-          after = next_context(context, token)
-          grown.append((total + more, (*tokens, token), after))
-    grown = best_first(grown)
-    penalty = ((5 + position + 1) / 6) ** alpha
-    ended = [g for g in grown[:count] if g[1][-1] == EOS]
-    finished += [(total / penalty, tokens, True) for total, tokens, _ in ended]
-    going = [g for g in grown[:count] if g[1][-1] != EOS]
-    live = going[:beam]
-    margins += narrowest(grown, count - 1, count), narrowest(going, beam - 1, beam)
-  finished = best_first(finished)
-  penalty = ((5 + limit) / 6) ** alpha
-  cut = [(total / penalty, tokens, False) for total, tokens, _ in live]
-  margins += narrowest(finished, 0, beam), narrowest(cut, 0, beam - len(finished))
-  return (finished + cut)[:beam], min(margins)
-
-
 @functools.cache
 def plain_all(beam: int) -> list[tuple[list[Hypothesis], float]]:
   logits, limits = all_models()
   alphas = np.repeat(ALPHAS, PER_ALPHA)
-  models = zip(log_softmax(logits).tolist(), limits, alphas, strict=True)
-  return [plain_search(*model, beam) for model in models]
+  context = lambda tokens: functools.reduce(next_context, tokens, 0)
+  return [
+    plain_search(
+      lambda rows, m=m: [m[len(y)][context(y)] for y in rows], limit, beam, alpha
+    )
+    for m, limit, alpha in zip(
+      log_softmax(logits).tolist(), limits, alphas, strict=True
+    )
+  ]
 
 
 def listed(hypotheses: Hypotheses, sentence: int) -> list[Hypothesis]:
