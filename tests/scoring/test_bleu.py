@@ -1,4 +1,4 @@
-"""The two BLEUs against sacreBLEU and against figures that the Perl scripts printed."""
+"""Scores against sacreBLEU and figures that the Perl scripts printed; two systems."""
 
 import hashlib
 import json
@@ -12,15 +12,17 @@ import pytest
 import sacrebleu
 from hypothesis import given
 from hypothesis import strategies as st
+from sacrebleu.significance import PairedTest
 
 from transformer_jax.machine.errors import UserError
-from transformer_jax.scoring import bleu, moses, translations
+from transformer_jax.scoring import bleu, moses, significance, translations
 from transformer_jax.scoring.output import SystemOutput
 
 DATA = pathlib.Path(__file__).parents[1] / 'fixtures'
 GOLDEN = json.loads((DATA / 'paper_bleu.json').read_text('utf-8'))
 FIGURES = GOLDEN['figures']
 SAMPLE = next(x for x in FIGURES if x['references'] == 'embedded_sample.de')
+METRICS = {x.name: x.of_text('de', False, []) for x in translations.text_metrics()}
 # Characters that replace-unicode-punctuation.perl turns back into these.
 UNICODE = str.maketrans(
   {'"': '”', "'": '’', '-': '━', '(': '（', ')': '）', ':': '：', '?': '？', '5': '５'}
@@ -148,30 +150,26 @@ def test_both_are_sacrebleus_to_the_last_bit(pairs):
     assert score == pytest.approx(theirs.score)
 
 
-def test_chrf_is_sacrebleus():
+def test_intervals_are_sacrebleus():
+  """By its own bootstrap."""
   texts = load(SAMPLE, DATA)
-  (entry,) = (x for x in translations.METRICS if x.name == 'chrf')
-  result = entry.of_text('de', False, []).score(*texts)
-  expected = sacrebleu.metrics.CHRF().corpus_score(texts[0], texts[1:], 1000)
-  assert result.score == expected.score > 50
-  assert sum(result.interval) / 2 == pytest.approx(expected._mean, abs=1e-3)
-  signature = 'nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:'
-  assert result.signature == signature + sacrebleu.__version__
+  for name, metric, how in (
+    ('sacrebleu', sacrebleu.metrics.BLEU(), 'mixed|eff:no|tok:13a|smooth:exp'),
+    ('chrf', sacrebleu.metrics.CHRF(), 'mixed|eff:yes|nc:6|nw:0|space:no'),
+  ):
+    result = METRICS[name].score(*texts)
+    expected = metric.corpus_score(texts[0], texts[1:], 1000)
+    assert result.score == expected.score > 20
+    ends = expected._mean - expected._ci, expected._mean + expected._ci
+    assert result.interval == pytest.approx(ends, abs=1e-4)
+    version = sacrebleu.__version__
+    assert result.signature == f'nrefs:1|case:{how}|version:{version}'
   one_of_two = ['Er', 'geht'], ['Er', 'kommt']  # some samples score 0
-  assert entry.of_text('de', True, []).score(*one_of_two).interval[0] < 50
+  assert METRICS['chrf'].score(*one_of_two).interval[0] < 50
 
 
-def test_a_score_with_its_interval():
-  """sacreBLEU's own bootstrap gives the same."""
-  texts = load(SAMPLE, DATA)
-  result = bleu.sacrebleu('de', False).score(*texts)
-  expected = sacrebleu.metrics.BLEU().corpus_score(texts[0], texts[1:], 1000)
-  low, high = expected._mean - expected._ci, expected._mean + expected._ci
-  assert result.score == expected.score
-  assert result.interval == [round(low, 4), round(high, 4)]
-  signature = 'nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:'
-  assert result.signature == signature + sacrebleu.__version__
-  paper = bleu.paper_bleu('de_AT', False).score(*texts)
+def test_the_paper_s_score_says_how_it_was_computed():
+  paper = bleu.paper_bleu('de_AT', False).score(*load(SAMPLE, DATA))
   assert paper.interval[0] < paper.score < paper.interval[1]
   how = 'punct:unicode-replaced-in-hyp|tok:moses-de-sacremoses-'
   how += f'{version("sacremoses")}|compounds:##AT##-##AT##|smooth:none|'
@@ -243,3 +241,116 @@ def test_accents_in_two_forms_are_said(capsys):
   translations.score(SystemOutput(lines, lines, 'de', False))
   translations.score(SystemOutput(apart, apart, 'de', False))
   assert capsys.readouterr().err == ''
+
+
+# Files of translations, and two systems
+
+REFERENCES = read_lines(DATA / 'embedded_sample.de')[:60]
+WORSE, BETTER, ALIKE = (perturb(REFERENCES, drop=n) for n in (2, 9, 10))
+
+
+@pytest.fixture
+def few_exchanges(monkeypatch) -> None:
+  monkeypatch.setattr(significance, 'EXCHANGES', 500)
+
+
+def write(path: pathlib.Path, lines: list[str]) -> pathlib.Path:
+  path.write_text('\n'.join([*lines, '']))
+  return path
+
+
+@pytest.fixture
+def files(tmp_path: pathlib.Path) -> list[pathlib.Path]:
+  """Writes hypotheses, references, and hypotheses of another system."""
+  texts = {'hypotheses': BETTER, 'references': REFERENCES, 'worse': WORSE}
+  return [write(tmp_path / name, lines) for name, lines in texts.items()]
+
+
+def numbers(text: str) -> list[float]:
+  return [float(x) for x in re.findall(r'[-+]?\d+\.\d+', text)]
+
+
+def test_scores_with_their_signatures(files: list[pathlib.Path]):
+  """Line ends and a byte order mark do not matter."""
+  lines = [*translations.score_files(*files[:2], None, 'de', False)]
+  for n, (name, metric) in enumerate(METRICS.items()):
+    score = metric.score(BETTER, REFERENCES)
+    assert lines[2 * n] == f'{name} {score.score:.2f}  {metric.signature}'
+    assert numbers(lines[2 * n + 1])[-2:] == pytest.approx(score.interval, abs=0.006)
+  assert len(lines) == 6
+  files[0].write_bytes(b'\xef\xbb\xbf' + '\r\n'.join(BETTER).encode())
+  assert [*translations.score_files(*files[:2], None, 'de', False)] == lines
+
+
+def test_tokens_are_not_tokenised_again(files: list[pathlib.Path]):
+  """The last line says what the text is, also if it is in lower case."""
+  lines = [*translations.score_files(*files[:2], None, 'de', True)]
+  assert '|case:mixed|eff:no|tok:none|' in lines[0] and '|tok:none|' in lines[2]
+  assert lines[6].startswith('The text is tokens as given: ') and len(lines) == 7
+  for path, text in zip(files, (BETTER, REFERENCES), strict=False):
+    write(path, [line.lower() for line in text])
+  last = [*translations.score_files(*files[:2], None, 'de', True)][-1]
+  assert last.startswith('The text is tokens as given, lower-cased: ')
+
+
+def test_warning_of_missing_rules(files: list[pathlib.Path], capsys):
+  for language, message in (
+    ('hsb', 'no abbreviations of hsb are known'),
+    ('sv_SE', "lacks some of the Moses script's rules for sv"),
+    ('fr_CA', ''),
+  ):
+    assert next(translations.score_files(*files[:2], None, language, False))
+    err = capsys.readouterr().err
+    assert message in err and bool(message) == bool(err)
+    is_partly = '-partly-sacremoses-' in bleu.paper_bleu(language, False).signature
+    assert is_partly == ('rules' in err)
+
+
+def test_one_file_against_another(files: list[pathlib.Path], few_exchanges):
+  printed = [*translations.score_files(*files, 'de', False)]
+  compared = printed[-3:]
+  assert len(printed) == 9
+  for line, (name, metric) in zip(compared, METRICS.items(), strict=True):
+    ours, theirs = (metric.score(lines, REFERENCES) for lines in (BETTER, WORSE))
+    values = [ours.score, *ours.interval, theirs.score, *theirs.interval]
+    values.append(ours.score - theirs.score)
+    assert numbers(line)[:7] == pytest.approx(values, abs=0.006)
+    p = metric.paired_p([BETTER], [WORSE], REFERENCES)
+    assert f'p = {p:.4f}' in line and p < 0.01 and line.startswith(f'{name} ')
+    signature = metric.signature.replace('nrefs:1', 'nrefs:1|ar:500|seed:12345')
+    assert line.endswith(signature)
+  same = SystemOutput(BETTER, REFERENCES, 'de', False)
+  for line in translations.comparison_lines(same, BETTER):
+    assert ': +0.00, p = 1.0000' in line
+
+
+@pytest.mark.parametrize(
+  ('wrong', 'content', 'message'),
+  [
+    (0, b'eins\n', 'hypotheses has 1 lines, .*references has 60'),
+    (2, b'eins\n', 'worse has 1 lines, .*references has 60'),
+    (1, b'', 'hypotheses has 60 lines, .*references has 0'),
+    (0, b'caf\xe9\n', 'hypotheses, line 1: not UTF-8'),
+  ],
+)
+def test_what_cannot_be_scored(wrong: int, content: bytes, message: str, files):
+  files[wrong].write_bytes(content)
+  with pytest.raises(UserError, match=message):
+    next(translations.score_files(*files, 'de', False))
+
+
+def test_p_is_sacrebleus(few_exchanges):
+  named = [('alike', ALIKE), ('better', BETTER)]
+  test = PairedTest(
+    named, {'BLEU': sacrebleu.metrics.BLEU()}, [REFERENCES], n_samples=500
+  )
+  p = bleu.sacrebleu('de', False).paired_p([BETTER], [ALIKE], REFERENCES)
+  assert p == test()[1]['BLEU'][1].p_value
+
+
+def test_p_of_several_runs(few_exchanges):
+  """One run beside its own copy is no more evidence than the run alone."""
+  metric = bleu.sacrebleu('de', False)
+  p = lambda *runs: metric.paired_p(*runs, REFERENCES)
+  assert p([BETTER] * 2, [ALIKE] * 2) == p([BETTER], [ALIKE])
+  assert p([BETTER, WORSE], [WORSE, BETTER]) == 1.0
