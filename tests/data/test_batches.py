@@ -26,26 +26,6 @@ def written(
   return Sentences(folder / name)
 
 
-TOKENS = np.array([4, 5, 6, 7, 8, 9], '<u2')
-
-
-@pytest.mark.parametrize(
-  ('tokens', 'offsets'),
-  [
-    (TOKENS[:-1], [0, 2, 5, 6]),
-    (TOKENS, [0, 5, 2, 6]),
-    (TOKENS, [1, 2, 5, 6]),
-  ],
-)
-def test_files_that_do_not_fit_each_other(tokens, offsets, tmp_path: pathlib.Path):
-  assert written([[4, 5], [6, 7, 8], [9]], tmp_path).offsets.tolist() == [0, 2, 5, 6]
-  tokens.tofile(tmp_path / 'x.tokens')
-  np.array(offsets, '<i8').tofile(tmp_path / 'x.offsets')
-  again = r'x\.tokens and \.offsets do not fit .* run scripts\.prepare_data again'
-  with pytest.raises(UserError, match=again):
-    Sentences(tmp_path / 'x')
-
-
 def sentences(lengths: list[int], seed: int = 0) -> list[list[int]]:
   rng = np.random.default_rng(seed)
   return [rng.integers(4, 65536, n).tolist() for n in lengths]
@@ -102,14 +82,6 @@ def test_every_pair_once_an_epoch(pairs: list[tuple[int, int]], sizes: dict[str,
     for n in (0, len(needed) // 2):
       in_order = [*dict.fromkeys([*needed[n:], *stream.shapes])]
       assert stream.shapes_from(first + n) == in_order
-
-
-def test_a_class_fills_whole_batches(tmp_path: pathlib.Path):
-  """100 pairs make the tokens of a batch: it may have 12 % more or fewer."""
-  for pairs, rows in (95, 95), (111, 111), (115, 100), (85, 100), (190, 95):
-    sides = [written([[4] * 9] * pairs, tmp_path)] * 2
-    stream = Batches(*sides, tokens=1000, slices=1, max_shapes=1, seed=0)
-    assert stream.shapes == [(rows, 10, 10)]
 
 
 # Of all arrays of two epochs and of the start of a later one: a run that goes on must

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 
-import numpy as np
 import pytest
 
 import toy.corpus
@@ -152,17 +151,3 @@ def test_what_is_damaged_is_not_read(folder: pathlib.Path):
       with pytest.raises(UserError, match=f'not on the card: {name}. Delete'):
         read()
     path.write_bytes(whole)
-
-
-@pytest.mark.parametrize('stream', ['source', 'target'])
-def test_ids_beyond_the_vocabulary(stream: str, folder: pathlib.Path):
-  path = folder / f'train.{stream}.tokens'
-  ids = np.fromfile(path, '<u2')
-  for number in (59, 60):
-    ids[3] = number
-    ids.tofile(path)
-    corpus.write_card(folder, corpus.read_card(folder))
-    if number == 59:
-      corpus.Corpus.open(folder).split('train')
-  with pytest.raises(UserError, match=f'{stream}.tokens: ids beyond the 60 pieces'):
-    corpus.Corpus.open(folder).split('train')

@@ -1,7 +1,6 @@
 """A corpus is prepared whole or not at all, and a config gets that of its own text."""
 
 import hashlib
-import itertools
 import os
 import pathlib
 import re
@@ -14,7 +13,7 @@ import pytest
 import scipy.stats
 
 from toy.config import tiny
-from toy.corpus import decoded, learn, number_lines, prepare, write, write_raw
+from toy.corpus import decoded, number_lines, prepare, write, write_raw
 from transformer_jax.data.corpus import (
   NEWSTEST,
   SPLITS,
@@ -26,55 +25,19 @@ from transformer_jax.data.corpus import (
   read_card,
   read_split,
 )
-from transformer_jax.data.vocabulary import UNK, Vocabularies, Vocabulary, model_pb2
+from transformer_jax.data.vocabulary import model_pb2
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
 from transformer_jax.parsing.task import TREES
 from transformer_jax.prepare import prepare as module
-from transformer_jax.prepare.prepare import encode_files, ensure, write_corpus
+from transformer_jax.prepare.prepare import ensure, write_corpus
 from transformer_jax.prepare.sources import Source
 from transformer_jax.tasks import LINES
 
-# Vocabulary and tokens
 
-
-def test_character_coverage(tmp_path: pathlib.Path):
-  """The rarest of some 15,000 characters gets no piece."""
-  path = tmp_path / 'v.model'
-  for coverage, kept in (0.99999, True), (0.9999, False):
-    learn([*['eins zwei drei ' * 20] * 50, 'ß'], path, 20, coverage)
-    assert (UNK in Vocabulary(path).encode(['ß'])[0]) != kept
-
-
-def test_encoding_is_the_vocabulary_s_own(tmp_path: pathlib.Path, monkeypatch):
-  """Pairs with too long a sentence are left out; blocks do not show."""
-  text = ['one and two and three', 'two plus two', 'eins und zwei und drei']
-  learn(text, tmp_path / 'vocabulary.model', 40)
-  words = Vocabulary(tmp_path / 'vocabulary.model')
+def test_text_comes_through(raw: pathlib.Path, monkeypatch):
+  """Blocks that are encoded at once do not show."""
   monkeypatch.setattr(module, '_BLOCK', 7)
-  sides = number_lines(99, seed=5)
-  odd = '  one\u2028\r x ', 'ß\t'  # other spaces and characters
-  for side, more in zip(sides, odd, strict=True):
-    side.insert(40, more.encode())
-  write(tmp_path, 'text', *(b'\n'.join(side) + b'\n' for side in sides))
-  lines = [[line.decode() for line in side] for side in sides]
-  pairs = list(zip(*map(words.encode, lines), strict=True))
-  kept = [pair for pair in pairs if max(map(len, pair)) < 20]
-  assert 20 < len(kept) < 80
-  paths = [tmp_path / f'train.{stream}' for stream in STREAMS]
-  both, texts = Vocabularies(words, words), [tmp_path / 'text.en', tmp_path / 'text.de']
-  unknown = encode_files(both, texts, paths, 20, (str, str))
-  for path, ids, share in zip(paths, zip(*kept, strict=True), unknown, strict=True):
-    read = Sentences(path)
-    assert [read[row][:-1] for row in range(len(read))] == [*ids]
-    pieces = [i for i in itertools.chain(*ids) if i != words.space]
-    assert share == pieces.count(UNK) / len(pieces)
-
-
-# What is in it
-
-
-def test_text_comes_through(raw: pathlib.Path):
   about, folder = prepare(raw), raw.parent / 'data' / 'toy'
   Corpus.open(folder).verify()
   for split in SPLITS:
@@ -92,7 +55,7 @@ def test_text_comes_through(raw: pathlib.Path):
 
 
 def test_what_is_left_out_is_counted(raw: pathlib.Path, capsys):
-  """Each pair counts for one reason, in its source."""
+  """Each pair counts for one reason, in its source; the others stay pairs."""
   source, target = number_lines(40, seed=9)
   source[3], target[5], source[7] = b'', b'f\xfcnf', b'one ' * 70
   write(raw, 'odd', b'\n'.join(source), b'\n'.join(target))
@@ -101,6 +64,9 @@ def test_what_is_left_out_is_counted(raw: pathlib.Path, capsys):
   dropped = {'empty': 1, 'not UTF-8': 1, 'over 64 tokens': 1}
   assert train.dropped == dropped and (train.read, train.kept) == (240, 237)
   assert [one.read for one in train.sources] == [40, 200]
+  for lines, stream in zip((source, target), STREAMS, strict=True):
+    kept = [line.decode() for n, line in enumerate(lines) if n not in (3, 5, 7)]
+    assert decoded(raw.parent / 'data' / 'toy', f'train.{stream}')[:37] == kept
   warning = 'WARNING: odd.en and odd.de: 1 of 40 pairs are not text (1 not UTF-8)'
   assert warning in capsys.readouterr().err
 
@@ -239,17 +205,14 @@ def test_words_are_counted_where_they_are_text(tmp_path: pathlib.Path):
 
 
 def test_warning_of_another_newstest(raw: pathlib.Path, capsys, monkeypatch):
-  """The paper's sets are known by their references, not by their names or lengths."""
-  write(raw, 'newstest2014', b'one\n' * 3003, b'eins\n' * 3003)
-  config = tiny(**{'data.files.test': ('newstest2014',)})
-  prepare(raw, config)
-  warning = "newstest2014 (3,003 pairs) is not the paper's newstest2014"
-  assert warning in capsys.readouterr().err
-  digest = hashlib.sha256(b'eins\n' * 3003).hexdigest()
-  monkeypatch.setitem(NEWSTEST, digest[:12], 'newstest2014')
-  config.data.name = 'again'
-  prepare(raw, config)
-  assert "the paper's" not in capsys.readouterr().err
+  """The paper's sets are known by their references, not by their names."""
+  write(raw, 'newstest2014', b'one\n', b'eins\n')
+  warning = "newstest2014 (1 pairs) is not the paper's newstest2014"
+  for name in 'other', 'same':
+    prepare(raw, tiny(**{'data.name': name, 'data.files.test': ('newstest2014',)}))
+    assert (warning in capsys.readouterr().err) == (name == 'other')
+    digest = hashlib.sha256(b'eins\n').hexdigest()
+    monkeypatch.setitem(NEWSTEST, digest[:12], 'newstest2014')
 
 
 NUMBERS = number_lines(200)
@@ -294,44 +257,30 @@ def test_whole_or_not_at_all(raw: pathlib.Path, monkeypatch, capsys):
   assert 'preparing' not in capsys.readouterr().err, 'another process has prepared it'
 
 
-def prepared(raw: pathlib.Path, files: pathlib.Path | None) -> pathlib.Path:
-  return ensure(tiny(), LINES, raw.parent / 'data', files)
-
-
-def test_other_text_is_not_taken_for_it(raw: pathlib.Path):
-  folder = prepared(raw, raw)
-  before = read_card(folder)
-  for path in raw.iterdir():
-    os.utime(path, (0, 0))
-  assert prepared(raw, raw) == folder
-  (raw / 'dev.de').write_bytes((raw / 'dev.de').read_bytes().replace(b'e', b'E'))
-  message = r'from other files than those in .* \(dev.de\)\. To use .* leave out --raw'
-  with pytest.raises(UserError, match=message):
-    prepared(raw, raw)
-  assert read_card(folder) == before and prepared(raw, None) == folder
-  shutil.rmtree(folder)
-  folder.symlink_to(raw.parent / 'nowhere')  # the work would end at this name
-  with pytest.raises(UserError, match='toy: neither a folder nor a link to one'):
-    prepared(raw, raw)
-
-
-def test_a_resumed_run_reads_no_raw_text(
-  raw: pathlib.Path, tmp_path: pathlib.Path, capsys
-):
-  """The config's raw_dir may have changed or be gone."""
+def test_other_text_is_not_taken_for_it(raw: pathlib.Path, tmp_path, capsys):
   config = tiny(**{'data.raw_dir': str(raw)})
   ask = config, LINES, raw.parent / 'data'
   folder = ensure(*ask)
-  (raw / 'dev.de').write_text('anders\n' * 5)
-  with pytest.raises(UserError, match='To use it .* --config.data.raw_dir='):
-    ensure(*ask)
-  capsys.readouterr()
-  assert ensure(*ask, run=tmp_path / 'run') == folder
-  names = ', '.join(f'{split}.en and {split}.de' for split in SPLITS)
-  about = f'{folder} ({Corpus.open(folder).card.identity[:12]}), made from {names}\n'
-  assert capsys.readouterr().err == f'using {about}'
-  raw.rename(tmp_path / 'gone')
+  before = read_card(folder)
+  for path in raw.iterdir():
+    os.utime(path, (0, 0))
   assert ensure(*ask) == folder
+  (raw / 'dev.de').write_text('anders\n' * 5)
+  message = r'from other files than .* \(dev.de\)\. To use it .* --config.data.raw_dir='
+  with pytest.raises(UserError, match=message):
+    ensure(*ask)
+  assert read_card(folder) == before
+  capsys.readouterr()
+  assert ensure(*ask, run=tmp_path / 'run') == folder, 'a resumed run reads no raw text'
+  names = ', '.join(f'{split}.en and {split}.de' for split in SPLITS)
+  about = f'{folder} ({before.identity[:12]}), made from {names}\n'
+  assert capsys.readouterr().err == f'using {about}'
+  gone = raw.rename(tmp_path / 'gone')
+  assert ensure(*ask) == folder
+  shutil.rmtree(folder)
+  folder.symlink_to(tmp_path / 'nowhere')  # the work would end at this name
+  with pytest.raises(UserError, match='toy: neither a folder nor a link to one'):
+    ensure(*ask, gone)
 
 
 @pytest.mark.slow

@@ -163,11 +163,9 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def test_from_own_files_to_a_config(folder: pathlib.Path, tmp_path: pathlib.Path):
   config = my.get_config(f'cs-en,{folder}')
-  assert config.is_locked and config.row is None and config.model.N == 3
-  assert config.data.files.test == ('drawn:300',)
-  assert config.data.files.train == ('train',)
-  assert (config.data.source_language, config.data.target_language) == ('cs', 'en')
-  assert config.data.raw_dir == str(folder)
+  assert config.model.N == 3 and config.data.raw_dir == str(folder)
+  files = {'train': ('train',), 'dev': ('drawn:300',), 'test': ('drawn:300',)}
+  assert config.data.files.to_dict() == files
   (tmp_path / 'x').mkdir()
   moved = folder.rename(tmp_path / 'x' / folder.name)
   assert my.get_config(f'cs-en,{moved}').data.name != config.data.name

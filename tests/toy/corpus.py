@@ -64,12 +64,10 @@ def learn(
   sentences: Iterable[str],
   path: pathlib.Path,
   size: int,
-  coverage: float = 1.0,
   byte_fallback: bool = False,
 ) -> None:
   """Learns byte pairs."""
-  keys = {'data.character_coverage': coverage, 'data.byte_fallback': byte_fallback}
-  learn_pieces, _ = learners(tiny(**keys))
+  learn_pieces, _ = learners(tiny(**{'data.byte_fallback': byte_fallback}))
   learn_pieces(sentences, path, size)
 
 
