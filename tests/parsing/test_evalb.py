@@ -59,14 +59,21 @@ def flat(tree: str) -> str:
   return f'(TOP (S {" ".join(leaves)}))'
 
 
-def test_the_same_trees_are_perfect():
-  result = evalb.score(OURS, OURS)
-  assert result.f1.score == result.recall == result.precision == 100
-  assert result.tagging == 100 and result.f1.interval == [100, 100]
-  labels = {'NP': [5, 5, 5], 'S': [5, 5, 5], 'VP': [4, 4, 4]}
+def test_scores_of_a_parser():
+  outputs = [*OURS[:1], *map(flat, OURS[1:])]
+  result = evalb.score(OURS, outputs)
+  assert result.f1.score == pytest.approx(100 * 2 * 5 / (14 + 5))
+  assert result.precision == result.tagging == 100
+  labels = {'NP': [1, 5, 1], 'S': [3, 5, 3], 'VP': [1, 4, 1]}
   assert [*result.labels.items()] == [*labels.items()], 'the commonest first'
   assert result.treebank == hashlib.sha256('\n'.join(OURS).encode()).hexdigest()
-  assert result.lengths['1-10'] == [4, 100]
+  printed = '\n'.join(evalb.score_lines(result))
+  for part in (
+    'F1 52.63  evalb:COLLINS.prm|tags:gold|lengths:all\n',
+    'recall 35.71, precision 100.00, complete match 33.33, crossing 0.00 a sentence\n',
+    '1-10 words: F1 52.63 of 4 sentences\n',
+  ):
+    assert part in printed
   gold = [f'(S {" ".join(["(A a)"] * words)})' for words in (10, 11, 40, 41)]
   counts = [count for count, _ in evalb.score(gold, gold).lengths.values()]
   assert counts == [1, 1, 0, 1, 1, 3]
@@ -82,25 +89,6 @@ def test_trees_are_scored_on_the_treebanks_tags():
   result = evalb.score(OURS, wrong)
   assert result.f1.score == 100
   assert result.tagging == pytest.approx(100 * 9 / 10)  # of words but punctuation
-
-
-def test_figures_and_lines():
-  outputs = [*OURS[:1], *map(flat, OURS[1:])]
-  result = evalb.score(OURS, outputs)
-  assert result.f1.score == pytest.approx(100 * 2 * 5 / (14 + 5))
-  assert result.f1.interval[0] < result.f1.score < result.f1.interval[1]
-  assert result.labels['S'] == [3, 5, 3]
-  low, high = result.f1.interval
-  assert [*evalb.score_lines(result)] == [
-    'F1 52.63  evalb:COLLINS.prm|tags:gold|lengths:all',
-    f'  95 % interval: {low:.2f}, {high:.2f}',
-    '  recall 35.71, precision 100.00, complete match 33.33, crossing 0.00 a sentence',
-    '  1-10 words: F1 52.63 of 4 sentences',
-    *(f'  {n} words: F1 0.00 of 0 sentences' for n in ('11-20', '21-30', '31-40')),
-    '  41 or more words: F1 0.00 of 0 sentences',
-    '  1-40 words: F1 52.63 of 4 sentences',
-    'tagging accuracy 100.00',
-  ]
 
 
 def test_the_interval_is_the_spread_of_f1():
@@ -134,20 +122,13 @@ def test_a_root_without_a_label_counts_and_is_named(tmp_path: pathlib.Path, caps
   assert f'{gold}: EVALB counts a root without a label' in capsys.readouterr().err
 
 
-def test_trees_that_cannot_be_scored(tmp_path: pathlib.Path):
+def test_trees_that_cannot_be_scored():
   two = ['(A a)'] * 2
-  for line in ('a', '(S a b)', '(S (A a) b)', '(S b (A a))'):
-    with pytest.raises(UserError, match='pair 2 of the trees: .* one word'):
-      evalb.compare(two, ['(A a)', line])
   for score, gold, test, message in (
+    (evalb.compare, two, ['(A a)', '(S a b)'], 'pair 2 of the trees: .* one word'),
     (evalb.compare, two, two[:1], '1 trees for 2 gold trees'),
     (evalb.score, ['(S (NN a) (NN b))'], ['(S (NN a))'], 'tree 1 has not the words'),
-    (evalb.score, OURS[:2], [OURS[0]] * 2, 'tree 2 has not the words'),
     (evalb.score, [], [], '0 trees for 0'),
   ):
     with pytest.raises(UserError, match=message):
       score(gold, test)
-  for name in 'ab':
-    (tmp_path / name).touch()
-  with pytest.raises(UserError, match='a and .*b are empty'):
-    next(evalb.score_files(tmp_path / 'a', tmp_path / 'b'))
