@@ -1,17 +1,14 @@
 """Tables 2 and 3 beside the paper's: differences from base, verdicts, claims."""
 
-import pathlib
-
 import numpy as np
 import pytest
 import scipy.stats
 
 from configs import table3 as configs
-from toy import browser
 from toy.results import cells, changed, family, of_config, scored
-from transformer_jax.report import comparison, page, paper, results
+from transformer_jax.report import comparison, paper, results
 from transformer_jax.report.page import markdown
-from transformer_jax.report.report import describe_group, rows_minus_base
+from transformer_jax.report.report import describe_group
 from transformer_jax.report.results import ScoredRun
 
 pytestmark = pytest.mark.usefixtures('no_pictures')
@@ -53,15 +50,11 @@ def test_averaged_checkpoints_are_compared_on_request_and_the_table_says_so():
   last = family()
   better = lambda run: changed(run.result, averaged=[*range(5)], dev_perplexity=4.0)
   both = [*last, *(run._replace(result=better(run)) for run in last)]
-  (group,), _ = results.group(both, 5)
-  assert {len(run.result.averaged) for run in group.members} == {5}
-  text = markdown(describe_group(group, {}, ''))
-  assert 'scored on val+test_2016_flickr, 5 checkpoints averaged\n' in text
-  assert 'Scored with 5 checkpoints averaged, the paper with one.' in text
-  assert cells(text, 'base')[5].startswith('4.00')
-  (group,), _ = results.group(both)
-  assert {len(run.result.averaged) for run in group.members} == {1}
-  assert 'averaged' not in markdown(describe_group(group, {}, ''))
+  for averaged, said in (5, True), (1, False):
+    (group,), _ = results.group(both, averaged)
+    assert {len(run.result.averaged) for run in group.members} == {averaged}
+    text = markdown(describe_group(group, {}, ''))
+    assert ('Scored with 5 checkpoints averaged, the paper with one.' in text) == said
 
 
 def test_runs_of_the_papers_size_stand_beside_its_numbers():
@@ -76,12 +69,6 @@ def test_runs_of_the_papers_size_stand_beside_its_numbers():
   assert '## Table 3 in miniature on wmt14.en-de, scored on newstest2012' in text
 
 
-def test_seeds_that_are_all_equal_tell_of_no_noise():
-  """Else any difference would be beyond it."""
-  assert comparison.noise([[0.0, 0.0], [0.4]]) is None
-  assert comparison.noise([[0.1, 0.1, 0.1]]) is None, 'however it is rounded'
-
-
 @pytest.mark.parametrize('level', [0.95, 0.9])
 def test_the_interval_is_student_s(level: float):
   """Of two rows SciPy has it; the deviation of others counts, too."""
@@ -92,8 +79,6 @@ def test_the_interval_is_student_s(level: float):
   assert [np.mean(row) - np.mean(base) + x for x in (-half, half)] == pytest.approx(
     [low, high]
   )
-  pooled = comparison.noise([[1.0, 2.0, 3.0], [10.0, 14.0], [99.0]])
-  assert pooled == pytest.approx((((2 + 8) / 3) ** 0.5, 3))
   low, high = scipy.stats.t.interval(level, 2, np.mean(base), scipy.stats.sem(base))
   alone = comparison.margin(comparison.noise([base]), 3, level=level)
   assert alone == pytest.approx((high - low) / 2)
@@ -110,7 +95,6 @@ def test_the_interval_is_student_s(level: float):
     (0, 0.2, 0.25, 'undecided'),
     (0, 2.0, 1.5, 'disagrees'),
     (0, 0.6, 0.2, 'undecided'),  # no more than the margin, perhaps
-    (0, 0.0, None, 'undecided'),
   ],
 )
 def test_verdict(sign: int, mean: float, margin: float | None, expected: str):
@@ -133,29 +117,6 @@ def test_differences_from_base():
   assert 'can show differences of 0.50 PPL and 0.99 BLEU or more' in text
 
 
-@pytest.mark.slow
-def test_a_phone_shows_all_verdicts(tmp_path: pathlib.Path):
-  (group,), _ = results.group(family(('E', 1, 5.7, 20.3)))
-  ours = comparison.differences(group, lambda *_: None)
-  path = tmp_path / 'page.html'
-  path.write_text(page.page('runs', rows_minus_base(group, ours)))
-  with browser.open_tab(tmp_path) as tab:
-    tab.open(path)
-    tab.screenshot(tmp_path / 'phone.png', 390, 'light')
-    ends = '[...document.querySelectorAll("td")].map(x => [x.innerText, %s])'
-    shown = tab.evaluate(ends % 'x.getBoundingClientRect().right')
-  verdicts = [(text, right) for text, right in shown if 'decided' in text]
-  assert len(verdicts) == 1 and all(right <= 390 for _, right in verdicts)
-
-
-def test_a_row_of_one_of_a_claim_has_one_verdict():
-  """The larger C3 is to be better, although the paper's BLEU of it fell."""
-  text = printed(family(('C3', 1, 5.0, 20.0), ('A2', 1, 5.0, 20.0)))
-  assert cells(text, 'C3')[1:3] == ['undecided', 'undecided']
-  assert 'C3 (+0.00), (+0.00)' in text
-  assert cells(text, 'A2')[1] == 'undecided (1 of 100)', 'no difference is claimed'
-
-
 def test_power_is_how_often_equal_rows_are_called_so():
   rng, agreed = np.random.default_rng(2), 0
   spread, margin = comparison.Noise(0.25, 10), 0.4
@@ -171,7 +132,6 @@ def test_power_is_how_often_equal_rows_are_called_so():
 
 def test_a_row_of_ones_own_has_no_verdict():
   config = configs.get_config('A5,mini', {'A5': {'h': 64, 'd_k': 8}})
-  assert (config.model.h, config.model.d_k, config.model.d_v) == (64, 2, 16)
   with pytest.raises(ValueError, match='A5'):
     configs.get_config('A5,mini')
   other = changed(of_config(config, 2), {'model.d_k': 4})
@@ -180,28 +140,17 @@ def test_a_row_of_ones_own_has_no_verdict():
   # It has no part in the noise of the paper's rows.
   cells_of_a5 = ['', '', '+0.00 ± 0.50', '+0.00 ± 0.99']
   assert cells(text, 'A5') == ['A5', *cells_of_a5, '', '', '']
-  line = cells(text, 'A5', 1)
-  assert line[1:4] == ['', 'h 64, d_k 2', '1'] and line[4] == line[6] == ''
+  assert cells(text, 'A5', 1)[1:5] == ['', 'h 64, d_k 2', '1', '']
   assert 'other (row A5) is not in Table 3: its cells are not those of mine: ' in text
-  assert 'Of 7 claims 1 is undecided, 6 were not run.' in text
 
 
 def test_what_was_decoded_in_another_dtype_is_marked():
   base, *rest, row = family()
-  other = changed(row.result, decode_dtype='bfloat16', training_device=None)
+  other = changed(row.result, decode_dtype='bfloat16')
   text = printed([base, *rest, row._replace(result=other)])
   assert cells(text, 'C1')[3] == '+2.00 ± 0.50†' and 'C1 +2.00†, -4.00†' in text
-  assert '†: decoded in another dtype than base.' in text
   assert 'Decoded in: float32 (base); bfloat16 (C1).' in text
-  assert 'Trained on: CPU, 2 cores (2 JAX devices) (base); not recorded (C1).' in text
-  assert 'en-de, 6,000 pieces, multi30k.en-de.mini c0ffeec0ffee. ' in text
   assert '†' not in printed(family())
-
-
-def test_a_perplexity_beyond_guessing_is_said():
-  text = printed(family(('D1', 1, 1e300, 0.0)))
-  assert cells(text, 'D1', 1)[5] == r'\> 6,000: worse than guessing'
-  assert cells(text, 'D1')[3] == '+1.0e+300 ± 0.50'
 
 
 def test_pairs_are_of_one_seed():
@@ -233,7 +182,6 @@ def test_what_a_comparison_lacks_is_named():
   assert 'agrees |' not in text and 'No row has seeds that differ' in text
   text = printed([s for s in family() if s.name.startswith('base')])
   assert 'no runs of any other row' in text
-  assert 'can show differences of 0.50 PPL and 0.99 BLEU or more' in text
   text = printed([scored(of_config(configs.get_config('C1')))])
   assert 'There are no runs of base' in text and cells(text, 'C1')[5] == '5.00'
 
@@ -268,7 +216,6 @@ SIZES = [('C2', WORSE), ('C4', WORSE), ('C6', WORSE), ('C5', BETTER)]
     ('Bigger', [*SIZES, ('C3', BETTER), ('C7', BETTER)], 'agrees'),
     # although the paper's BLEU of C3 fell, too
     ('Bigger', [*SIZES, ('C3', WORSE), ('C7', BETTER)], 'undecided'),
-    ('Bigger', [*SIZES, ('C3', BETTER), ('C7', WORSE)], 'undecided'),
     ('Learned', [('E', SAME)], 'undecided'),
     ('Learned', [('E', BETTER)], 'disagrees'),
     ('Label', [('D3', (3.0, 16.0))], 'agrees'),
@@ -279,20 +226,14 @@ def test_verdict_of_a_claim(claim: str, rows: list[tuple], verdict: str):
   assert [x.verdict for x in judged if x.claim.text.startswith(claim)] == [verdict]
 
 
-@pytest.mark.parametrize(
-  'row, bleu, flops, counted',
-  [('base', '27.3', '3.3e+18', '3.8e+15'), ('big', '28.4', '2.3e+19', '1.3e+16')],
-)
-def test_table_2(row: str, bleu: str, flops: str, counted: str):
-  average = paper.TRAINING[row].averaged
-  result = of_config(configs.get_config(row), average=average)
+def test_table_2():
+  result = of_config(configs.get_config('base'), average=5)
   text = printed([scored(changed(result, split='test'))])
   assert '### Table 2 on wmt14.en-de\n' in text and 'Table 3' not in text
-  ours = cells(text, f'Transformer ({row})')
-  assert ours[1:] == ['1', bleu, '20.00', '19.50', '19.50', flops, counted]
+  ours = cells(text, 'Transformer (base)')[1:]
+  assert ours == ['1', '27.3', '20.00', '19.50', '19.50', '3.3e+18', '3.8e+15']
   assert cells(text, 'ByteNet')[1:] == ['', '23.75', *5 * ['']]
   french = changed(result, {'data.target_language': 'fr'}, split='test')
-  if row == 'base':
-    text = printed([scored(french)])
-    assert cells(text, 'Transformer (base)')[2] == '38.1'
-    assert cells(text, 'GNMT + RL')[2::4] == ['39.92', '1.4e+20']
+  text = printed([scored(french)])
+  assert cells(text, 'Transformer (base)')[2] == '38.1'
+  assert cells(text, 'GNMT + RL')[2::4] == ['39.92', '1.4e+20']
