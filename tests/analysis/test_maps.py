@@ -36,15 +36,6 @@ def test_rows_sum_to_one_and_none_looks_ahead(attention: RunAttention, merge: bo
     assert text == source.replace(' ', '')
 
 
-@pytest.mark.slow
-def test_weights_do_not_depend_on_the_batch(attention: RunAttention):
-  together = attention.maps(SENTENCES, SENTENCES[::-1], False)
-  for pair, maps in zip(zip(SENTENCES, SENTENCES[::-1]), together):  # noqa: B905
-    (alone,) = attention.maps([pair[0]], [pair[1]], False)
-    for kind in KINDS:
-      np.testing.assert_allclose(maps.of(kind)[0], alone.of(kind)[0], atol=1e-6)
-
-
 def test_words_end_at_spaces_and_at_final_punctuation(attention: RunAttention):
   (maps,) = attention.maps(['one, two "five" seven-up four.'], ['"five".'], True)
   assert maps.source == 'one , two "five " seven-up four . </s>'.split()

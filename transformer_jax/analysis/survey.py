@@ -190,4 +190,4 @@ def _section(
   title: str, text: str, header: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> str:
   parts = page.heading(2, title), page.paragraph(text), page.table(header, rows)
-  return '\n\n'.join(part for part in parts if part)
+  return '\n\n'.join(parts)
