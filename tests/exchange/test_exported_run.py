@@ -1,6 +1,5 @@
 """An exported run does what the run does, and lacks Adam's state alone."""
 
-import dataclasses
 import json
 import pathlib
 import shutil
@@ -14,7 +13,6 @@ import transformer_jax
 from toy import checkpoints, forms, untrained
 from toy.config import tiny
 from transformer_jax.data.corpus import Corpus
-from transformer_jax.decoding.evaluate import Evaluation
 from transformer_jax.exchange.export import export
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
@@ -63,32 +61,13 @@ def test_its_parameters_are_the_same_but_for_their_dtype(
   assert theirs.steps == ours.steps == STEPS
   records = Run(folder).records()
   assert records == [r for r in Run(trained).records() if r['step'] <= STEPS[-1]]
-  assert (
-    'the average of 2 checkpoints, steps 10 to 20.'
-    in (folder / 'README.md').read_text()
-  )
+  page = (folder / 'README.md').read_text()
+  assert 'the average of 2 checkpoints, steps 10 to 20.' in page
   rounded = jax.tree.map(lambda x: x.astype(dtype), ours.params)
   jax.tree.map(np.testing.assert_array_equal, theirs.params, rounded)
   assert {x.dtype.name for x in jax.tree.leaves(theirs.params)} == {'float32'}
   (file,) = folder.rglob('*.safetensors')
   assert {x.dtype.name for x in load_file(file).values()} == {dtype}
-
-
-@pytest.mark.slow
-def test_it_is_evaluated_like_the_run(
-  trained: pathlib.Path, exported: pathlib.Path, workdir: pathlib.Path
-):
-  model = transformer_jax.load(trained, average=2, step=20)
-  models = model, transformer_jax.load(exported)
-  data = workdir.parent / 'data'
-  evaluations = [Evaluation(model, data, 'test') for model in models]
-  ours, theirs = (evaluation.evaluate() for evaluation in evaluations)
-  same_time = dataclasses.replace(theirs[0], search_seconds=ours[0].search_seconds)
-  assert (same_time, theirs[1]) == ours and same_time.target_tokens_seen == 14
-  assert len(Run(exported).records()) == 2
-  evaluations[1].write(*theirs)
-  results = [path.parent for path in exported.rglob('*average-2*')]
-  assert results == [exported / 'translations'] * 2
 
 
 def test_training_starts_from_it(trained: pathlib.Path, workdir, tmp_path):
@@ -119,13 +98,9 @@ def test_training_does_not_resume(exported: pathlib.Path):
 def test_parameters_that_do_not_fit_its_config(exported: pathlib.Path):
   path = exported / 'config.json'
   config = json.loads(path.read_text())
-  for size, message in (
-    ({'N': 1}, r'another model .* \(decoder\.1\.'),
-    ({'d_ff': 8}, r'inner\.bias is \(\d+,\), not \(8,\)'),
-  ):
-    path.write_text(json.dumps(config | {'model': config['model'] | size}))
-    with pytest.raises(UserError, match=message):
-      _ = transformer_jax.load(exported).params
+  path.write_text(json.dumps(config | {'model': config['model'] | {'d_ff': 8}}))
+  with pytest.raises(UserError, match=r'inner\.bias is \(\d+,\), not \(8,\)'):
+    _ = transformer_jax.load(exported).params
   (file,) = exported.rglob('*.safetensors')
   file.write_bytes(file.read_bytes()[:-1] + b'x')
   with pytest.raises(
@@ -139,15 +114,3 @@ def test_the_licence_of_a_published_model_stays(tmp_path: pathlib.Path):
   head = (tmp_path / 'out/README.md').read_text().partition('\n---\n')[0]
   assert 'license: cc-by-2.0-fr' in head
   assert 'Tatoeba' in (tmp_path / 'out/LICENSE').read_text()
-  modes = {path.stat().st_mode & 0o777 for path in (tmp_path / 'out').iterdir()}
-  assert len(modes) == 1, 'each file can be read by the same people'
-
-
-@pytest.mark.slow
-def test_the_published_model_translates():
-  """And it is small enough for a repository."""
-  (line,) = transformer_jax.load(PRETRAINED).translate(
-    ['Where is the nearest station?']
-  )
-  assert line == 'Wo ist der nächste Bahnhof?'
-  assert sum(x.stat().st_size for x in PRETRAINED.rglob('*') if x.is_file()) < 6_000_000

@@ -6,6 +6,8 @@ import json
 import math
 import pathlib
 import re
+import shutil
+import subprocess
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,20 +16,86 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-import sentencepiece
 
 import transformer_jax
-from toy import browser, untrained
+from toy import untrained
 from transformer_jax.analysis.maps import KINDS, RunAttention
 from transformer_jax.analysis.survey import without_head
 from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.exchange import page
 from transformer_jax.exchange.export import export
 from transformer_jax.model import flops
+from transformer_jax.runs.run import Run
 
 ROOT = pathlib.Path(__file__).parents[2]
 PRETRAINED = ROOT / 'pretrained/tatoeba.en-de'
 DEV = ROOT / 'tests/fixtures/tatoeba.dev.en'  # the first 200 sentences of its dev
+
+TRANSLATE = """
+const {model, lines, off} = JSON.parse(require('fs').readFileSync(0, 'utf8'));
+const loaded = load(model), {beam, alpha} = loaded;
+console.log(JSON.stringify(lines.map(line => {
+  const search = translate(loaded, line, {off, beam, alpha});
+  let step;
+  do step = search.next(); while (!step.done);
+  const {steps, end, ...output} = step.value;
+  return output;
+})));
+"""
+# At the end of a page; its answer is a line of the browser's log.
+ACT = """<script>(async () => {
+  const wait = () => new Promise(go => setTimeout(go, 50));
+  const shows = async (id, text) => {
+    while (!at(id).textContent.includes(text)) await wait();
+  };
+  const type = text => at('text').oninput(at('text').value = text);
+  const press = selector => document.querySelector(selector).click();
+  const texts = selector =>
+    [...document.querySelectorAll(selector)].map(x => x.textContent);
+  BODY
+})().catch(String).then(x => console.log(`ANSWER ${JSON.stringify(x)} END`))</script>"""
+FLAGS = (
+  '--headless --no-sandbox --disable-gpu --disable-quic --no-first-run '
+  '--disable-background-networking --disable-component-update --disable-sync '
+  '--enable-logging=stderr --remote-debugging-port=0'
+).split()
+
+
+def scripts(path: pathlib.Path) -> dict[str, str]:
+  """Returns the content of a page's <script> elements that have an id."""
+  found = re.findall(r'<script[^>]* id="(\w+)">(.*?)</script>', path.read_text(), re.S)
+  return dict(found)
+
+
+def translate(
+  path: pathlib.Path, lines: Sequence[str], off: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+  """Returns what the model of a page makes of each line, by Node."""
+  if not shutil.which('node'):
+    pytest.skip('Node is not installed')
+  content = scripts(path)
+  sent = json.dumps({'model': content['model'], 'lines': [*lines], 'off': [*off]})
+  command = ['node', '-e', content['transformer'] + TRANSLATE]
+  done = subprocess.run(command, input=sent, capture_output=True, text=True)
+  assert done.returncode == 0, done.stderr
+  return json.loads(done.stdout)
+
+
+def act(path: pathlib.Path, folder: pathlib.Path, body: str, link: str = '') -> Any:
+  """Returns what an async function of this body returns in a page, in Chromium."""
+  program = shutil.which('chromium') or shutil.which('chromium-browser')
+  if program is None:
+    pytest.skip('Chromium is not installed')
+  copy = folder / 'with_actions.html'
+  copy.write_text(path.read_text() + ACT.replace('BODY', body))
+  command = [program, *FLAGS, f'--user-data-dir={folder / "chromium"}']
+  command.append(f'{copy.as_uri()}{link}')
+  with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as browser:
+    try:
+      answers = (re.search('ANSWER (.*) END', line) for line in browser.stderr)
+      return json.loads(next(filter(None, answers))[1])
+    finally:
+      browser.kill()
 
 
 @pytest.fixture(scope='module')
@@ -46,47 +114,25 @@ def rounded(workdir: pathlib.Path) -> LoadedRun:
   return run
 
 
-def compare(
-  path: pathlib.Path, run: LoadedRun, lines: Sequence[str], heads: bool = True
-) -> None:
-  """Compares pieces, tokens, scores and, with `heads`, the weights of all heads."""
-  theirs = browser.translate(path, lines)
+def compare(path: pathlib.Path, run: LoadedRun, lines: Sequence[str]) -> None:
+  """Compares pieces, tokens, scores and the weights of all heads."""
+  theirs = translate(path, lines)
   ours = [best for (best,) in run.hypotheses(lines, nbest=1)]
   sources, names = run.source_ids(lines), [v.pieces() for v in run.vocabularies]
   for best, source, output in zip(ours, sources, theirs, strict=True):
     assert output['source'] == [names[0][i] for i in source]
     assert (output['tokens'], output['text']) == (best.tokens, best.text)
     assert output['score'] == pytest.approx(best.score, abs=1e-4)
-  if not heads:
-    return
   ends = [best.tokens if best.tokens[-1] == 1 else [*best.tokens, 1] for best in ours]
-  weights = RunAttention(run).weights([*zip(sources, ends, strict=True)])
-  for number, of_pair in weights:
+  pairs = [*zip(sources, ends, strict=True)]
+  for number, of_pair in RunAttention(run).weights(pairs):
     for kind, expected in zip(KINDS, of_pair, strict=True):
-      np.testing.assert_allclose(theirs[number]['weights'][kind], expected, atol=1e-3)
+      weights = theirs[number]['weights'][kind]
+      np.testing.assert_allclose(weights, expected.ravel(), atol=1e-3)
 
 
-def read_parameters(model: dict, tree: Any) -> Any:
-  """Returns a tree of spans as the tree of what they hold."""
-  content = base64.b64decode(model['parameters'])
-  numbers = np.frombuffer(content, ml_dtypes.bfloat16).astype(np.float32)
-  leaf = lambda x: isinstance(x, list)
-  return jax.tree.map(lambda span: numbers[slice(*span)], tree, is_leaf=leaf)
-
-
-def transposed(path: tuple, x: np.ndarray) -> np.ndarray:
-  """Returns [outputs, inputs] of a weight; heads and d_k or d_v are one axis."""
-  names = {part.key for part in path}
-  if 'output' in names:
-    return x.transpose(2, 0, 1)  # [H, d_v, D]
-  return np.moveaxis(x, 0, -1) if names & {'query', 'key', 'value', 'kernel'} else x
-
-
-def test_what_a_page_holds(workdir: pathlib.Path, tmp_path: pathlib.Path):
-  """The run's parameters, vocabularies and settings, and what is shown at first."""
+def test_what_a_page_shows_at_first(workdir: pathlib.Path, tmp_path: pathlib.Path):
   changes = {'model.positions': 'learned', 'model.max_positions': 64, 'model.N': 3}
-  changes |= {'model.vocab_size': 320, 'model.target_vocab_size': 310}
-  changes |= {f'data.{name}': True for name in ('byte_fallback', 'nfc', 'lowercase')}
   other, path = untrained.write(tmp_path, **changes), tmp_path / 'page.html'
   config = (other / 'config.json').read_text()
   (other / 'config.json').write_text(config.replace('"de"', '"xx"'))
@@ -96,40 +142,14 @@ def test_what_a_page_holds(workdir: pathlib.Path, tmp_path: pathlib.Path):
   for folder, title in (workdir, 'English to German'), (other, 'English to xx'):
     printed = export(folder, 'page', path, None, None, None)
     assert printed.startswith(f'{path}: ')
-    content, run = browser.scripts(path), rounded(folder)
+    shown, model = (json.loads(scripts(path)[name]) for name in ('shown', 'model'))
     path.unlink()
-    shown, model = (json.loads(content[name]) for name in ('shown', 'model'))
-    config, is_other = run.config, folder == other
-    for (name, ours), theirs in zip(
-      jax.tree.flatten_with_path(run.params)[0],
-      jax.tree.leaves(read_parameters(model, model.pop('tree'))),
-      strict=True,
-    ):
-      expected = transposed(name, np.asarray(ours)).ravel()
-      np.testing.assert_array_equal(theirs, expected, str(name))
-    vocabularies = [*run.vocabularies][: 1 + is_other]
-    for ours, theirs in zip(vocabularies, model.pop('vocabularies'), strict=True):
-      spm = sentencepiece.SentencePieceProcessor(model_file=str(ours.path))
-      assert theirs == {
-        'pieces': ours.pieces(),
-        'scores': [*map(spm.get_score, range(len(spm)))],
-        'bytes': spm.piece_to_id('<0x00>') if is_other else None,
-        'nfc': is_other,
-        'lowercase': is_other,
-      }
-    del model['parameters']
-    sizes = 'N', 'd_model', 'h', 'd_k', 'd_v'
-    assert model == {
-      'sizes': {name: config.model[name] for name in sizes},
-      **{name: config[name] for name in ('beam', 'alpha', 'extra_length')},
-      'language': 'en',
-      'longest': 64 if is_other else 512,
-      'max_positions': 64 if is_other else None,
-      'nats': 1.0 if is_other else None,
-    }
-    about = shown.pop('about')
-    assert f'{flops.parameters(config.model):,} parameters' in about
-    assert '`' not in about
+    config, is_other = Run(folder).config(), folder == other
+    limits = {'longest': 64 if is_other else 512, 'nats': 1.0 if is_other else None}
+    assert model | limits == model
+    size = flops.parameters(config.model)
+    assert len(base64.b64decode(model['parameters'])) == 2 * size
+    assert f'{size:,} parameters' in shown.pop('about')
     assert shown == {
       'title': title,
       'rights': '</script> of mine' if is_other else '',
@@ -153,7 +173,6 @@ def test_the_published_model(published: pathlib.Path):
 @pytest.mark.parametrize(
   'changes',
   [
-    {},
     {'model.positions': 'learned', 'model.max_positions': 64},
     {'model.target_vocab_size': 40},
     {
@@ -166,11 +185,11 @@ def test_the_published_model(published: pathlib.Path):
 )
 @pytest.mark.filterwarnings('ignore::UserWarning')
 def test_other_models(changes: dict, tmp_path: pathlib.Path):
-  """Untrained, with learned positions, a vocabulary for each side, bytes."""
+  """Untrained, with learned positions, a vocabulary of each language, bytes."""
   workdir, path = untrained.write(tmp_path, **changes), tmp_path / 'page.html'
   export(workdir, 'page', path, None, None, None)
   lines = 'One, two "five"', ' seven-up  six\u00a0', 'six Ω \u00e9 e\u0301', 'ten'
-  compare(path, rounded(workdir), lines, heads=bool(changes))
+  compare(path, rounded(workdir), lines)
 
 
 @pytest.mark.slow
@@ -179,54 +198,36 @@ def test_what_is_switched_off(published: pathlib.Path):
   run = rounded(PRETRAINED)
   run.params = without_head(jax.tree.map(jnp.asarray, run.params), 'cross', 3, 4)
   ((best,),) = run.hypotheses(['I saw you there.'], nbest=1)
-  (output,) = browser.translate(published, ['I saw you there.'], ['cross.3.4'])
+  (output,) = translate(published, ['I saw you there.'], ['cross.3.4'])
   assert output['tokens'] == best.tokens
   assert output['score'] == pytest.approx(best.score, abs=1e-4)
 
 
 @pytest.mark.slow
 def test_the_page_in_a_browser(published: pathlib.Path, tmp_path: pathlib.Path):
-  text = lambda id: f'document.getElementById("{id}").textContent'
-  with browser.open_tab(tmp_path) as tab:
-    tab.open(published)
-    tab.wait_for(f'{text("translation")} === "Wo ist der nächste Bahnhof?"')
-    tab.evaluate('document.getElementById("text").select()')
-    tab.send('Input.insertText', text='Tom is <b>Ω</b>.')
-    tab.wait_for(f'{text("notices")}.includes("outside the vocabulary")')
-    tab.evaluate('document.getElementById("text").select()')
-    tab.send('Input.insertText', text='I saw you there.')
-    tab.wait_for(f'{text("translation")} === "Ich habe dich dort gesehen."')
-    assert (
-      text_of(tab, '#target span') == '▁Ich ▁habe ▁dich ▁dort ▁gesehen . </s>'.split()
-    )
-    assert text_of(tab, '#tree .best span:first-child')[-2:] == ['.', '</s>']
-    tab.click('#maps button:nth-child(9)')
-    assert tab.evaluate('chosen("layer") + " " + chosen("head")') == '1 0'
-    tab.click('#rows button:nth-child(4)')
-    assert tab.evaluate(text('told')).startswith('\u2068▁dort\u2069 \u2013 head 1: ')
-    tab.click('[value=positions]')
-    tab.wait_for(f'{text("trained")} === "As trained: Ich habe dich dort gesehen."')
-    assert tab.evaluate(text('translation')) != 'Ich habe dich dort gesehen.'
-    link = tab.evaluate('location.hash')
-    assert 'off=positions' in link and 'text=I+saw' in link
-    for width, scheme in ((1200, 'light'), (390, 'dark')):
-      shot = tmp_path / f'{width}.png'
-      tab.screenshot(shot, width, scheme)
-      assert shot.stat().st_size > 20_000
-      assert tab.evaluate('document.documentElement.scrollWidth') <= width
-    other = tab.evaluate(text('translation'))
-    tab.open(published, link)
-    tab.wait_for(f'{text("translation")} === {other!r}')
-    tab.evaluate('document.getElementById("text").select()')
-    tab.send('Input.insertText', text=' ')
-    tab.wait_for(f'{text("translation")} === ""')
-
-
-def text_of(tab: browser.Tab, selector: str) -> list[str]:
-  """Returns the text of all elements that a selector names."""
-  return tab.evaluate(
-    f'[...document.querySelectorAll("{selector}")].map(x => x.textContent)'
-  )
+  body = """
+    await shows('translation', 'Wo ist der nächste Bahnhof?');
+    type('Tom is <b>Ω</b>.');
+    await shows('notices', 'outside the vocabulary');
+    type('I saw you there.');
+    await shows('translation', 'Ich habe dich dort gesehen.');
+    press('#maps button:nth-child(9)');
+    press('#rows button:nth-child(4)');
+    const target = texts('#target span').join(' '), [told] = texts('#told');
+    const best = texts('#tree .best span:first-child');
+    const head = `${chosen('layer')} ${chosen('head')}`;
+    press('[value=positions]');
+    await shows('trained', 'As trained: Ich habe dich dort gesehen.');
+    const [other] = texts('#translation'), link = location.hash;
+    return {target, best, head, told, other, link};
+  """
+  seen = act(published, tmp_path, body)
+  assert seen['target'] == '▁Ich ▁habe ▁dich ▁dort ▁gesehen . </s>'
+  assert seen['best'][-2:] == ['.', '</s>'] and seen['head'] == '1 0'
+  assert seen['told'].startswith('\u2068▁dort\u2069 \u2013 head 1: ')
+  assert (other := seen['other']) != 'Ich habe dich dort gesehen.'
+  body = f"await shows('translation', {other!r}); return texts('#translation')"
+  assert act(published, tmp_path, body, seen['link']) == [other]
 
 
 def test_a_page_of_stored_sentences(tmp_path: pathlib.Path):
@@ -240,7 +241,7 @@ def test_a_page_of_stored_sentences(tmp_path: pathlib.Path):
   text = path.read_text()
   assert text.count('<script') == 4 and '<b>' not in text
   assert not re.search(r'(src|href)="|@import|url\(|fetch|XMLHttp|import ', text)
-  whole = json.loads(browser.scripts(path)['shown'])
+  whole = json.loads(scripts(path)['shown'])
   (shown,) = whole.pop('sentences')
   assert whole == first | {'title': 'Attention', 'about': 'run <x>', 'N': 2, 'H': 3}
   for kind, (weights, *_) in stored.items():
@@ -254,13 +255,17 @@ def test_a_page_of_stored_sentences(tmp_path: pathlib.Path):
 def test_stored_sentences_in_a_browser(workdir: pathlib.Path, tmp_path: pathlib.Path):
   path = tmp_path / 'page.html'
   script = importlib.import_module('scripts.plot_attention')
-  options = ['--text=one two\teins zwei', '--text=three\tdrei', '--word=two']
+  options = ['--text=one two\teins zwei', '--text=', '--text=three\tdrei']
+  options += ['--layers=2', '--heads=1,3', '--word=two']
   options += [f'--html={path}', f'--output={tmp_path / "out"}']
   script.main(['plot_attention', f'--workdir={workdir}', *options])
-  with browser.open_tab(tmp_path) as tab:
-    tab.open(path)
-    assert text_of(tab, '#rows button') == ['one', 'two', '</s>']
-    assert text_of(tab, '#told')[0].startswith('\u2068two\u2069 \u2013 head 1: ')
-    tab.evaluate('(x => (x.value = 1, x.onchange()))(document.all.sentences)')
-    tab.click('[value=decoder]')
-    assert text_of(tab, '#columns span') == ['<s>', 'drei']
+  assert len([*(tmp_path / 'out').iterdir()]) == 2 * 4
+  body = """
+    const before = [texts('#rows button'), texts('#told')];
+    at('sentences').onchange(at('sentences').value = 1);
+    press('[value=decoder]');
+    return [...before, texts('#columns span')];
+  """
+  rows, (told,), columns = act(path, tmp_path, body)
+  assert rows == ['one', 'two', '</s>'] and columns == ['<s>', 'drei']
+  assert told.startswith('\u2068two\u2069 \u2013 head 1: ')

@@ -9,7 +9,6 @@ import pytest
 import transformer_jax
 from toy import corpus
 from transformer_jax.data.vocabulary import EOS
-from transformer_jax.decoding.loaded_run import LoadedRun
 
 torch = pytest.importorskip('torch')
 transformers = pytest.importorskip('transformers')
@@ -17,6 +16,12 @@ transformers = pytest.importorskip('transformers')
 pytestmark = pytest.mark.torch
 
 SOURCES, TARGETS = ([s.decode() for s in side] for side in corpus.number_lines(12, 7))
+SPECIALS = '<pad>', '</s>', '<s>', '<unk>'
+SPECIAL_TEXTS = [
+  *(f'one {token} two' for token in SPECIALS),
+  *(f'{token}five{token} {token}' for token in SPECIALS),
+  ' '.join(SPECIALS),
+]
 TOLERANCE = 1e-4  # nats a piece
 
 
@@ -46,43 +51,18 @@ class HuggingFace:
     return [self._tokenizer.convert_ids_to_tokens(row[1:]) for row in outputs]
 
 
-def assert_same_scores(
-  ours: LoadedRun,
-  theirs: HuggingFace,
-  sources: Sequence[str],
-  targets: Sequence[str],
-) -> None:
-  both = ours.score(sources, targets), theirs.score(sources, targets)
-  for scored, row in zip(*both, strict=True):
-    np.testing.assert_allclose(scored.log_probabilities, row, atol=TOLERANCE)
-
-
-@pytest.fixture(scope='module')
-def ours(workdir: pathlib.Path) -> LoadedRun:
-  return transformer_jax.load(workdir, beam=1)
-
-
 @pytest.mark.filterwarnings('ignore:cut at the length limit')
-def test_hugging_face_computes_the_same(ours: LoadedRun, marian: pathlib.Path):
-  theirs = HuggingFace(marian)
-  assert_same_scores(ours, theirs, SOURCES, TARGETS)
+def test_hugging_face_computes_the_same(workdir: pathlib.Path, marian: pathlib.Path):
+  """`</s>` and the like in a text are text, alone or within a word."""
+  ours, theirs = transformer_jax.load(workdir, beam=1), HuggingFace(marian)
+  pairs = (SOURCES, TARGETS), (SPECIAL_TEXTS, SPECIAL_TEXTS[::-1])
+  for sources, targets in pairs:
+    both = ours.score(sources, targets), theirs.score(sources, targets)
+    for scored, row in zip(*both, strict=True):
+      np.testing.assert_allclose(scored.log_probabilities, row, atol=TOLERANCE)
   # Greedy translations, up to the limit of ours.
   both = zip(ours.hypotheses(SOURCES), theirs.greedy(SOURCES, 30), strict=True)
   for (best, *_), row in both:
     expected = ours.pieces(best)
     assert row[: len(expected)] == expected and len(best.tokens) > 5
     assert best.tokens[-1] != EOS or row[len(expected) :][:1] in ([], ['</s>'])
-
-
-SPECIALS = '<pad>', '</s>', '<s>', '<unk>'
-SPECIAL_TEXTS = [
-  *(f'one {token} two' for token in SPECIALS),
-  *(f'{token}five{token} {token}' for token in SPECIALS),
-  ' '.join(SPECIALS),
-]
-
-
-def test_special_tokens_in_a_text_are_text(ours: LoadedRun, marian: pathlib.Path):
-  """`</s>` and the like, anywhere in a source or a target, alone or within a word."""
-  theirs = HuggingFace(marian)
-  assert_same_scores(ours, theirs, SPECIAL_TEXTS, SPECIAL_TEXTS[::-1])
