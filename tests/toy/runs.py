@@ -48,24 +48,19 @@ SETTINGS = TINY | {
 class Toy:
   """A folder with a toy task, and our commands on it."""
 
-  def __init__(self, folder: pathlib.Path, data_dir: str = 'data', **settings: object):
+  def __init__(self, folder: pathlib.Path, **settings: object):
     self.folder, self.workdir = folder, folder / 'run'
     self.checkpoints = self.workdir / 'checkpoints'
     if not (folder / 'raw').exists():
       write_raw(folder / 'raw', 100, 20, 20, order=-1)
-    self._data = f'--data_dir={folder / data_dir}'
     self._config = ['--config=configs/quickstart.py', f'--raw_dir={folder / "raw"}']
     for key, value in (TINY | settings).items():
       self._config.append(f'--config.{key}={value}')
 
   def train(self, *options: str, **how: Any) -> Program:
     """Starts a training; `how` are keyword arguments of Program."""
-    arguments = f'--workdir={self.workdir}', self._data, *self._config, *options
-    return Program(self.folder, 'train', *arguments, **how)
-
-  def evaluate(self, *flags: str, **how: Any) -> Program:
-    arguments = f'--workdir={self.workdir}', self._data, *flags
-    return Program(self.folder, 'evaluate', *arguments, **how)
+    folders = f'--workdir={self.workdir}', f'--data_dir={self.folder / "data"}'
+    return Program(self.folder, 'train', *folders, *self._config, *options, **how)
 
   def in_another(self, workdir: str) -> 'Toy':
     """Returns the same task and settings with another run's folder."""
@@ -73,14 +68,6 @@ class Toy:
     other.workdir = self.folder / workdir
     other.checkpoints = other.workdir / 'checkpoints'
     return other
-
-
-def undisturbed(folder: pathlib.Path) -> Toy:
-  """Trains and evaluates a whole run; the others use its compiled programs."""
-  toy = Toy(folder)
-  finished(toy.train())
-  finished(toy.evaluate())
-  return toy
 
 
 def finished(program: Program) -> Program:
@@ -121,13 +108,3 @@ def assert_equal_runs(one: Toy, other: Toy) -> None:
   for key in ('target_tokens', 'steps', 'skipped'):
     totals = [sum(r[key] for r in records(toy)) for toy in (one, other)]
     assert totals[0] == totals[1], key
-
-
-def assert_all_whole(toy: Toy, at_least: int) -> int:
-  """Checks that no checkpoint is damaged; returns the newest."""
-  steps = checkpoint.finished_steps(toy.checkpoints)
-  for step in steps:
-    checkpoint.verify(toy.checkpoints, step)
-  newest = max(steps, default=0)
-  assert newest >= at_least
-  return newest

@@ -1,6 +1,5 @@
 """Checkpoints come back bit for bit; a damaged one is named, and never used."""
 
-import errno
 import json
 import pathlib
 import random
@@ -66,50 +65,31 @@ def test_restores_the_same_bits(kept: pathlib.Path):
   assert restored.step == 2
   assert bits(restored.params) == bits(params)
   assert bits(restored.opt_state) == bits(opt_state)
-  assert bits(checkpoint.restore_params(kept, 2, trees(9)[0])) == bits(params)
 
 
 def test_average(folder: pathlib.Path):
   """The mean of known trees, rounded once to float32; none of a damaged one."""
   example = trees(9)[0]
   actual = checkpoint.average(folder, [1, 2, 3], example)
-  rows = [trees(step)[0] for step in (1, 2, 3)]
-  for layer, ours in actual['layers'].items():
-    exact = np.mean([r['layers'][layer]['w'].astype(np.float64) for r in rows], 0)
-    np.testing.assert_array_equal(ours['w'], exact.astype(np.float32))
+  rows = [trees(step)[0]['layers'] for step in (1, 2, 3)]
+  exact = jax.tree.map(lambda *x: np.mean(np.float64(x), 0).astype(np.float32), *rows)
+  jax.tree.map(np.testing.assert_array_equal, actual['layers'], exact)
   (folder / '2' / 'params').rename(folder / 'elsewhere')
   with pytest.raises(DamagedCheckpoint, match='2: damaged .*: params.* by --average'):
     checkpoint.average(folder, [1, 2, 3], example)
 
 
 def test_an_export_is_the_average(tmp_path: pathlib.Path):
-  """Without the optimizer; of any steps it is the same, and nothing else fits."""
+  """Without the optimizer; of any steps it is the same, and no other model's."""
   params, other = (trees(seed)[0] | {'odd': np.ones(3, np.float32)} for seed in (1, 9))
   checkpoint.export(tmp_path, [1, 3], params, np.float32)
-  assert names(tmp_path) == ['3'] and names(tmp_path / '3') == [
-    'manifest.json',
-    'params',
-  ]
-  assert json.loads((tmp_path / '3' / 'manifest.json').read_text())['averaged'] == [
-    1,
-    3,
-  ]
   for read in (
     checkpoint.restore_params(tmp_path, 3, other),
     checkpoint.average(tmp_path, [1, 3], other),
   ):
     assert bits(read) == bits(params)
-  for wrong in other | {'more': other['odd']}, other | {'odd': other['odd'][:2]}:
-    with pytest.raises(UserError, match='another model than config.model.*(more|odd)'):
-      checkpoint.average(tmp_path, [1, 3], wrong)
-  (tmp_path / '3' / 'params' / 'parameters.safetensors').unlink()
-  with pytest.raises(DamagedCheckpoint, match='3: damaged'):
-    checkpoint.average(tmp_path, [3], other)
-  checkpoint.export(tmp_path / 'half', [3], {'x': np.ones(2, np.float32)}, np.float16)
-  (half,) = (tmp_path / 'half').rglob('*.safetensors')
-  assert b'F16' in half.read_bytes()
-  ones = checkpoint.average(tmp_path / 'half', [3], {'x': np.zeros(2, np.float32)})
-  assert ones['x'].dtype == np.float32 and ones['x'].tolist() == [1, 1]
+  with pytest.raises(UserError, match='another model than config.model.*more'):
+    checkpoint.average(tmp_path, [1, 3], other | {'more': other['odd']})
 
 
 def test_a_training_deletes_what_is_averaged(folder: pathlib.Path):
@@ -155,25 +135,18 @@ def test_a_damaged_manifest_is_a_damaged_checkpoint(folder: pathlib.Path):
       checkpoint.average(folder, [1, 3], trees(9)[0])
 
 
-@pytest.mark.parametrize('damage', ['flipped', 'missing', 'manifest'])
-def test_a_damaged_checkpoint_is_skipped(damage: str, folder: pathlib.Path, capsys):
+def test_a_damaged_checkpoint_is_skipped(folder: pathlib.Path, capsys):
   """The file is named; the arrays are the earlier checkpoint's, bit for bit."""
-  rng = random.Random(damage)
-  path = max(files(folder, 3), key=lambda path: path.stat().st_size)
-  if damage == 'flipped':
-    flip(path, rng)
-  else:
-    path = folder / '3' / checkpoint.MANIFEST if damage == 'manifest' else path
-    path.unlink()
-  restored = checkpoint.restore_newest(folder, *trees(9))
-  assert restored.step == 2 and bits(restored.params) == bits(trees(2)[0])
-  said = capsys.readouterr().err
-  assert path.name in said and f'{folder / "3"} is renamed 3.damaged' in said
-  checkpoints.save(folder, 3, *trees(4))
+  for seed in (3, 4):  # the second time there is a 3.damaged
+    path = max(files(folder, 3), key=lambda path: path.stat().st_size)
+    flip(path, random.Random(seed))
+    restored = checkpoint.restore_newest(folder, *trees(9))
+    assert restored.step == 2 and bits(restored.params) == bits(trees(2)[0])
+    said = capsys.readouterr().err
+    assert path.name in said and f'{folder / "3"} is renamed 3.damaged' in said
+    assert names(folder) == ['1', '2', '3.damaged']
+    checkpoints.save(folder, 3, *trees(4))
   assert bits(checkpoint.restore_newest(folder, *trees(9)).params) == bits(trees(4)[0])
-  flip(files(folder, 3)[-1], rng)  # once more
-  assert checkpoint.restore_newest(folder, *trees(9)).step == 2
-  assert names(folder) == ['1', '2', '3.damaged']
 
 
 def test_training_does_not_restart_if_all_are_damaged(folder: pathlib.Path):
@@ -195,9 +168,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: pathlib.Path):
   assert checkpoint.restore_newest(tmp_path, *ours).step == 1
   for changes, name in (
     ({'h': 4, 'd_k': 4, 'd_v': 4}, 'attention'),
-    ({'d_ff': 64}, 'feed_forward'),
     ({'N': 2}, 'feed_forward_norm'),
-    ({'target_vocab_size': 17}, 'embedding'),
   ):
     config = tiny_config()
     config.model.update(changes)
@@ -208,29 +179,18 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: pathlib.Path):
 
 def test_the_newest_the_last_and_the_best_are_kept(tmp_path: pathlib.Path):
   """Each has the state of its step, though training uses the memory again at once."""
-  saved, best, (params, opt_state) = [], [], trees(1)
-  keep = lambda: best[0] if best else None
-  with Writer(tmp_path, 10, 2, saved.append, keep) as writer:
-    kept = {}
+  saved, (params, opt_state) = [], trees(1)
+  with Writer(tmp_path, 10, 2, saved.append, lambda: 20) as writer:
     for step in (10, 15, 20, 30, 40, 45):
       params['layers'][0]['w'][:] = step
       writer.save(step, params, opt_state)
       params['layers'][0]['w'][:] = 0
-      writer.finish()
-      kept[step] = checkpoint.finished_steps(tmp_path)
-      best[:] = [20]
     assert writer.newest() == f'The newest checkpoint: {tmp_path / "45"}'
-  assert saved == [10, 15, 20, 30, 40, 45]
-  expected = {10: [10], 15: [10, 15], 20: [10, 20], 30: [20, 30], 40: [20, 30, 40]}
-  assert kept == expected | {45: [20, 30, 40, 45]}
+  assert saved == [10, 15, 20, 30, 40], 'newest() may log nothing, in a signal handler'
+  assert names(tmp_path) == ['20', '30', '40', '45']
   for step in (20, 45):
     restored = checkpoint.restore_params(tmp_path, step, params)
     assert (restored['layers'][0]['w'] == step).all()
-  with Writer(tmp_path, 10, 2, saved.append) as writer:  # of another process
-    writer.save(50, params, opt_state)
-    assert writer.newest() == f'The newest checkpoint: {tmp_path / "50"}'
-  assert saved[-1] == 45, 'within a signal handler nothing may be logged'
-  assert names(tmp_path) == ['40', '50']
 
 
 def test_unfinished_folders_are_no_checkpoints(folder: pathlib.Path):
@@ -247,22 +207,14 @@ def test_unfinished_folders_are_no_checkpoints(folder: pathlib.Path):
   assert names(folder) == ['1', '2', '3', '4', '5.damaged']
 
 
-FULL = 'No space left on device'
-
-
-@pytest.mark.parametrize(
-  'error', [OSError(errno.ENOSPC, FULL), ValueError(f'long text: {FULL} [and more]')]
-)
-def test_a_full_disk_is_one_line(
-  error: Exception, folder: pathlib.Path, monkeypatch, capsys
-):
+def test_a_full_disk_is_one_line(folder: pathlib.Path, monkeypatch, capsys):
   """The next call raises; the older checkpoints stay, and are whole."""
+  full, saved = 'No space left on device', []
 
-  def full(path: pathlib.Path) -> str:
-    raise error
+  def fail(path: pathlib.Path) -> str:
+    raise ValueError(f'long text: {full} [and more]')  # as Orbax does
 
-  saved: list[int] = []
-  monkeypatch.setattr(checkpoint.files, 'sha256', full)  # as the manifest is written
+  monkeypatch.setattr(checkpoint.files, 'sha256', fail)  # as the manifest is written
   with pytest.raises(checkpoint.SaveError) as caught:
     with Writer(folder, 10, 1, saved.append) as writer:
       writer.save(20, *trees(4))
@@ -271,7 +223,7 @@ def test_a_full_disk_is_one_line(
       writer.finish()
   monkeypatch.undo()
   newest = f'The newest checkpoint: {folder / "3"}'
-  assert str(caught.value) == f'saving {folder / "20"}: {FULL}. {newest}'
+  assert str(caught.value) == f'saving {folder / "20"}: {full}. {newest}'
   assert 'Event loop' not in capsys.readouterr().err
   assert saved == [] and checkpoint.finished_steps(folder) == [1, 2, 3]
   checkpoint.verify(folder, 3)

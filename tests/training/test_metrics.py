@@ -1,8 +1,8 @@
 """Records of steps, warnings of divergence, and the log."""
 
 import itertools
+import json
 import math
-import os
 import pathlib
 import struct
 import time
@@ -90,33 +90,24 @@ def test_what_a_user_reads(tmp_path: pathlib.Path, monkeypatch, capsys):
     for step in 5, 6, 7, 8:
       log.advance({**record(step), 'seconds': 100.0, 'steps': 2} if step == 6 else None)
     log.log_checkpoint(6)
-    log.show(6, [('one', 'eins', 'ein'), ('two', 'zwei', 'zwo')])
+    log.show(6, [('one', 'eins', 'ein')])
     log.write({'step': 6, 'dev_perplexity': math.nan, 'learning_rate': math.inf})
   assert capsys.readouterr().err == (
     'going on from step 4: the first step begins after 60 s\n'
     'step 6/9 loss 1.5000 0 target tokens/s, 2 min left\n'
     'the updates will take about 5 min in all\n'
     'step 6: checkpoint saved\n'
-    '  source: one\n  translation: eins\n  reference: ein\n\n'
-    '  source: two\n  translation: zwei\n  reference: zwo\n'
+    '  source: one\n  translation: eins\n  reference: ein\n'
   )
   nulls = {'step': 6, 'dev_perplexity': None, 'learning_rate': None}
   assert run.records()[1:] == [{'step': 6, 'saved': True}, nulls]
   *_, shown, _ = events(run)
-  assert shown.step == 6 and 'translation: zwei' in str(shown.summary)
+  assert shown.step == 6 and 'translation: eins' in str(shown.summary)
   with Log(Run(tmp_path / 'other'), 0, 9, enabled=False) as log:  # of another host
     log.begin()
     log.advance(record(1))
     log.show(1, [])
   assert not (tmp_path / 'other').exists() and not capsys.readouterr().err
-
-
-def log_steps(run: Run, start: int, end: int) -> None:
-  with Log(run, start, 9) as log:
-    log.begin()
-    for step in range(start + 1, end + 1):
-      log.advance(record(step))
-      log.advance(None)
 
 
 def events(run: Run) -> list[Event]:
@@ -127,50 +118,25 @@ def events(run: Run) -> list[Event]:
       (length,) = struct.unpack('<Q', content[:8])
       all_events.append(Event.FromString(content[12 : 12 + length]))
       content = content[16 + length :]
-  assert all(event.wall_time > 1.7e9 for event in all_events)
   return all_events
-
-
-def scalars(event: Event) -> dict[str, float]:
-  return {'step': event.step} | {v.tag: v.simple_value for v in event.summary.value}
 
 
 @pytest.mark.parametrize('checkpoint', [3, 0])
 def test_records_and_events_are_cut_back_on_resume(checkpoint: int, tmp_path):
   """Killed while it wrote a line, with a checkpoint or without one."""
   run = Run(tmp_path)
-  assert run.records() == []
-  log_steps(run, 0, 5)
-  shown = lambda step: record(step) | {'target_tokens_per_second': 20}
-  _, *rest = events(run)
-  assert [scalars(event) for event in rest] == [shown(step) for step in range(1, 6)]
-  with run.metrics.open('a') as file:
-    file.write('{"step": 6, "lo')
-  (tmp_path / 'events').rename(tmp_path / 'before')
-  log_steps(run, checkpoint, 9)
-  steps = [r['step'] for r in run.records() if 'saved' not in r]
-  assert steps == list(range(1, 10))
+  lines = ''.join(json.dumps(record(step)) + '\n' for step in range(1, 6))
+  run.metrics.write_text(lines + '{"step": 6, "lo')
+  with Log(run, checkpoint, 9) as log:
+    for step in range(checkpoint + 1, 10):
+      log.advance(record(step))
+  assert [r['step'] for r in run.records() if 'saved' not in r] == [*range(1, 10)]
   assert run.newest_saved() == checkpoint, 'though its process did not say so'
   _, *rest = events(run)
   if checkpoint:
     begin, *rest = rest
     assert (begin.step, begin.session_log.status) == (4, 1)
-  assert [*map(scalars, rest)] == [*map(shown, range(checkpoint + 1, 10))]
-
-
-def fill(folder: pathlib.Path, name: str) -> None:
-  """Makes the disk full for a file in `folder` that this process writes."""
-  with open('/dev/full', 'w') as full:
-    for link in pathlib.Path('/proc/self/fd').iterdir():
-      if link.is_symlink() and os.readlink(link).startswith(str(folder / name)):
-        os.dup2(full.fileno(), int(link.name))
-
-
-@pytest.mark.parametrize('name', ['metrics.jsonl', 'events'])
-def test_a_full_disk_is_loud(name: str, tmp_path: pathlib.Path):
-  run = Run(tmp_path)
-  with pytest.raises(OSError, match=f'No space.*{name}'), Log(run, 0, 9) as log:
-    log.advance(record(1))
-    fill(tmp_path, name)
-    log.write({'step': 2, 'dev_perplexity': 3.5})
-  assert run.records()[0] == record(1)
+  for step, event in enumerate(rest, checkpoint + 1):
+    shown = {value.tag: value.simple_value for value in event.summary.value}
+    expected = record(step) | {'target_tokens_per_second': 20}
+    assert {'step': event.step} | shown == expected

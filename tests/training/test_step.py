@@ -1,4 +1,4 @@
-"""Updates: sums over slices on any number of devices, dropout, gradients not finite."""
+"""Updates: sums over slices, dropout, gradients not finite, Adam and Equation 3."""
 
 import jax
 import jax.numpy as jnp
@@ -7,6 +7,7 @@ import pytest
 from flax import nnx
 from jaxtyping import PyTree
 
+from configs import base
 from toy import steps as tiny
 from toy.forms import dropout_key
 from transformer_jax.data.vocabulary import PAD
@@ -71,17 +72,18 @@ def test_an_update():
 
 
 @pytest.mark.devices
-def test_any_number_of_devices_is_one_device():
-  tiny.assert_same_course(tiny.course_on_one(), tiny.course(tiny.steps_on(8)))
-
-
-@pytest.mark.slow
-@pytest.mark.devices
-@pytest.mark.parametrize(('count', 'at_once'), [(1, 8), (2, 2)])
-def test_any_number_of_slices_at_once_is_one_at_a_time(count: int, at_once: int):
-  tiny.assert_same_course(
-    tiny.course_on_one(), tiny.course(tiny.Steps(count, slices_per_pass=at_once))
-  )
+@pytest.mark.parametrize(
+  ('count', 'at_once'),
+  [
+    (8, 1),
+    pytest.param(1, 8, marks=pytest.mark.slow),
+    pytest.param(2, 2, marks=pytest.mark.slow),
+  ],
+)
+def test_any_number_of_devices_and_of_slices_at_once(count: int, at_once: int):
+  several = lambda: tiny.Steps(count, slices_per_pass=at_once)
+  steps = several() if at_once > 1 else tiny.steps_on(count)
+  tiny.assert_same_course(tiny.course_on_one(), tiny.course(steps))
 
 
 @pytest.mark.slow
@@ -104,3 +106,32 @@ def test_a_loss_of_one_device_that_is_not_finite_is_noticed_by_all(monkeypatch):
   state, sums = steps(state, source, target)
   assert sums.skipped == 1
   jax.tree.map(np.testing.assert_array_equal, jax.device_get(state)[1:], before[1:])
+
+
+OTHERS = {'warmup_steps': 3, 'rate_factor': 0.5}
+OTHERS |= {'adam_b1': 0.8, 'adam_b2': 0.95, 'adam_epsilon': 1e-3}
+
+
+@pytest.mark.parametrize('changes', [{}, OTHERS])
+def test_adam_is_the_papers(changes: dict[str, float]):
+  """Five updates by the rate of Equation 3; and with other numbers than the paper's."""
+  config = base.get_config()
+  config.update(changes)
+  b1, b2, epsilon = config.adam_b1, config.adam_b2, config.adam_epsilon
+  warmup, factor = config.warmup_steps, config.rate_factor
+  if not changes:
+    assert (b1, b2, epsilon, warmup, factor) == (0.9, 0.98, 1e-9, 4000, 1.0)
+    assert float(step.learning_rate(config)(3999)) == pytest.approx(6.987712e-4)
+  transform = step.adam(config)
+  rng = np.random.default_rng(0)
+  gradients = rng.normal(size=(5, 7)) * np.logspace(-9, 1, 7)
+  x = params = np.zeros(7)
+  m, v, state = np.zeros(7), np.zeros(7), transform.init(jnp.zeros(7))
+  update = jax.jit(transform.update)
+  for n, g in enumerate(gradients, 1):
+    m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g**2
+    rate = factor * 512**-0.5 * min(n**-0.5, n * warmup**-1.5)
+    x = x - rate * (m / (1 - b1**n)) / (np.sqrt(v / (1 - b2**n)) + epsilon)
+    change, state = update(jnp.asarray(g, jnp.float32), state)
+    params = params + np.asarray(change, np.float64)
+  np.testing.assert_allclose(params, x, rtol=2e-5)
