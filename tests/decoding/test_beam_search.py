@@ -1,7 +1,6 @@
 """The search equals brute force and a plain search that never stops early."""
 
 import itertools
-import math
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +9,7 @@ import pytest
 
 from toy import table_models as tables
 from toy.table_models import BOS, EOS, LENGTH, PAD
-from transformer_jax.decoding.beam_search import Hypotheses, Search
+from transformer_jax.decoding.beam_search import Search
 
 
 @pytest.mark.parametrize('beam', [1, 4, pytest.param(21, marks=pytest.mark.slow)])
@@ -42,18 +41,15 @@ def test_widest_beam_equals_brute_force(alpha: float):
 
 def steps_alone(nbest: int) -> int:
   """Returns how many steps 200 sentences take if each is searched alone."""
-  steps = []
+  search = Search(tables.table_step, (LENGTH,), 4, nbest, 0.6, BOS, EOS, PAD)
 
-  def step(tokens, position, *state):
-    jax.debug.callback(steps.append, position)
-    return tables.table_step(tokens, position, *state)
+  def steps(logits: jax.Array) -> jax.Array:
+    cache = tables.BeamCache(jnp.zeros((1, 4), jnp.int32))
+    start = search.start(cache, logits[None], jnp.array([LENGTH]))
+    return search.run(start, LENGTH, 0).position
 
-  search = tables.table_search(4, nbest=nbest, step=step)
-  alone = lambda logits: search(tables.Models(logits[None], np.array([LENGTH])))
-  each = jax.jit(lambda logits: jax.lax.map(alone, logits))
-  jax.block_until_ready(each(tables.random_models(200, seed=4).logits))
-  jax.effects_barrier()
-  return len(steps)
+  logits = tables.random_models(200, seed=4).logits
+  return int(jax.jit(lambda logits: jax.lax.map(steps, logits))(logits).sum())
 
 
 def test_early_stop_saves_steps():
@@ -75,37 +71,3 @@ def test_log_probabilities_are_scores_without_the_penalty():
   penalty = ((5 + lengths) / 6) ** np.repeat(tables.ALPHAS, tables.PER_ALPHA)[:, None]
   expected = np.where(lengths == 0, -np.inf, hypotheses.scores * penalty)
   np.testing.assert_allclose(hypotheses.log_probs, expected, rtol=1e-5)
-
-
-def chain_search(rows: list, beam: int, limits: list, alpha: float = 0.0) -> Hypotheses:
-  """Searches a Markov chain; rows[previous] are the probabilities of the next token."""
-  with np.errstate(divide='ignore'):
-    logits = jnp.asarray(np.log(np.asarray(rows, np.float32)))
-  step = lambda tokens, position, cache, memory: (logits[tokens], cache)
-  search = Search(step, (5,), beam, beam, alpha, BOS, EOS, PAD)
-  cache = tables.BeamCache(jnp.zeros((len(limits), beam)))
-  return jax.device_get(jax.jit(search)(cache, (), jnp.asarray(limits)))
-
-
-def test_exact_ties_go_to_the_shorter_then_the_lower_token():
-  word = [0, 0.5, 0, 0.25, 0.25]
-  rows = [[0.2] * 5, [0.2] * 5, [0, 0, 0, 0.5, 0.5], word, word]
-  strings = [(3, EOS), (4, EOS), (3, 3, EOS), (3, 4, EOS), (4, 3, EOS), (4, 4, EOS)]
-  logs = [math.log(p) for p in (1 / 4, 1 / 4, 1 / 16, 1 / 16, 1 / 16, 1 / 16)]
-  entries = [(p, s, True) for p, s in zip(logs, strings, strict=True)]
-  for beam in 2, 6:
-    hypotheses = chain_search(rows, beam, limits=[3, 3])
-    for sentence in 0, 1:
-      assert tables.same(tables.listed(hypotheses, sentence), entries[:beam])
-    assert hypotheses.scores[0, 0] == hypotheses.scores[0, 1]
-
-
-def test_limits_of_nothing_and_beyond_the_longest_output():
-  rows = [[0, 0.25, 0, 0.75, 0]] * 5
-  hypotheses = chain_search(rows, beam=2, limits=[0, 9], alpha=0.6)
-  assert tables.listed(hypotheses, 0) == [(0.0, (), False)]
-  assert tables.listed(hypotheses, 1)[0][1:] == ((EOS,), True)
-  hypotheses = chain_search(rows, beam=1, limits=[9])
-  assert tables.same(
-    tables.listed(hypotheses, 0), [(5 * math.log(0.75), (3,) * 5, False)]
-  )

@@ -1,9 +1,7 @@
 """Scoring a run, and comparing it with another one."""
 
 import dataclasses
-import functools
 import json
-import os
 import pathlib
 import shutil
 
@@ -11,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from toy import checkpoints, corpus, untrained
+from toy import checkpoints, forms, untrained
 from toy.corpus import number_lines
 from toy.results import RESULT
 from transformer_jax.config import as_json
@@ -32,7 +30,6 @@ from transformer_jax.runs.run import Run
 from transformer_jax.scoring import bleu, significance
 from transformer_jax.scoring.output import SystemOutput
 from transformer_jax.tasks import TRANSLATION
-from transformer_jax.training import checkpoint
 from transformer_jax.training.perplexity import Perplexity
 
 STEP = untrained.STEP
@@ -62,7 +59,6 @@ def runs(workdir: pathlib.Path, tmp_path: pathlib.Path) -> tuple[Run, Run]:
     shutil.copytree(workdir, run.workdir)
     search = {'split': 'dev', 'step': STEP, 'averaged': [STEP]}
     result = dataclasses.replace(RESULT, config=as_json(run.config()), **search)
-    result.write(run.workdir / 'result.json')
     result.translations(run).parent.mkdir()
     result.write(result.translations(run).with_suffix('.json'))
     write_lines(result.translations(run), lines)
@@ -73,9 +69,9 @@ def translations(run: Run, average: int = 1, beam: int = 4, step: int = STEP):
   return run.translations('dev', step, average, beam, 0.6)
 
 
-def compared(run: Run, other: Run, **which: int) -> list[str]:
+def compared(run: Run, other: Run) -> list[str]:
   """Returns the lines that compare the newest results of two runs on dev."""
-  loaded, data_dir = LoadedRun(run, TRANSLATION, average=1, **which), run.workdir.parent
+  loaded, data_dir = LoadedRun(run, TRANSLATION, average=1), run.workdir.parent
   options = 'dev', other, Interruption()
   return [*evaluate_run(loaded, data_dir / 'data', *options)]
 
@@ -86,45 +82,35 @@ def comparison(ours: list[str], theirs: list[str]) -> list[str]:
   return [*TRANSLATION.scorer.comparison_lines(outputs, theirs)]
 
 
-def test_one_run_against_another(runs: tuple[Run, Run]):
-  """Translates nothing again; also compares the configs."""
-  expected, file = comparison(BETTER, WORSE), str(translations(runs[0]))
-  assert compared(*runs) == [*expected, file]
-  path = translations(runs[1]).with_suffix('.json')
-  result = Result.read(path)
-  changes = {'config': result.config | {'seed': 7}, 'decode_dtype': 'bfloat16'}
-  dataclasses.replace(result, **changes).write(path)
-  differing = ['config.decode_dtype: float32 against bfloat16']
-  differing.append('config.seed: 1 against 7')
-  assert compared(*runs) == [*differing, *expected, file]
+def test_one_run_against_another(runs: tuple[Run, Run], capsys):
+  """Translates nothing again; takes the result of the same search.
 
-
-def test_the_result_of_the_same_search_is_taken(runs: tuple[Run, Run], capsys):
-  """Without one, that of the last step is, and what differs is listed.
-
-  The times of files, which a copy changes, do not matter.
+  Without one, that of the last step is taken, and what differs is listed.
   """
   ours, theirs = runs
-  same = translations(theirs).with_suffix('.json')
+  file, same = str(translations(ours)), translations(theirs).with_suffix('.json')
   result = Result.read(same)
-  os.utime(same, (0, 0))
-  others = [(2, 4, {'averaged': [9, STEP]}), (1, 2, {'beam': 2})]
-  others.append((1, 1, {'beam': 1, 'step': 9}))
-  for time, (average, beam, changes) in enumerate(others):
+  config = {'config': result.config | {'seed': 7}, 'decode_dtype': 'bfloat16'}
+  for average, beam, changes in (
+    (2, 4, {'averaged': [9, STEP]}),
+    (1, 1, {'beam': 1, 'step': 9} | config),
+  ):
     path = translations(theirs, average, beam, changes.get('step', STEP))
     write_lines(path, BETTER)
     dataclasses.replace(result, **changes).write(path.with_suffix('.json'))
-    os.utime(path.with_suffix('.json'), (time, time))
-  file = str(translations(ours))
   assert compared(ours, theirs) == [*comparison(BETTER, WORSE), file]
   assert f'against {translations(theirs)}\n' in capsys.readouterr().err
   same.unlink()
-  lines = ['config.average_last: 1 against 2', *comparison(BETTER, BETTER), file]
-  assert compared(ours, theirs) == lines
-  for path in translations(theirs).parent.glob('*.beam-[42].*.json'):
-    path.unlink()
-  lines = [f'step: {STEP} against 9', 'config.beam: 4 against 1', *lines[1:]]
-  assert compared(ours, theirs) == lines
+  lines = [*comparison(BETTER, BETTER), file]
+  assert compared(ours, theirs) == ['config.average_last: 1 against 2', *lines]
+  translations(theirs, 2).with_suffix('.json').unlink()
+  assert compared(ours, theirs) == [
+    f'step: {STEP} against 9',
+    'config.beam: 4 against 1',
+    'config.decode_dtype: float32 against bfloat16',
+    'config.seed: 1 against 7',
+    *lines,
+  ]
 
 
 def test_a_result_that_is_damaged_or_of_other_settings_is_made_again(runs):
@@ -133,7 +119,6 @@ def test_a_result_that_is_damaged_or_of_other_settings_is_made_again(runs):
   data = run.workdir.parent / 'data'
   is_current = lambda: Evaluation(LoadedRun(run, TRANSLATION), data, 'dev').is_current()
   result = Result.read(path)
-  assert is_current()
   for name, value in (('extra_length', 9), ('constrained', True), ('seed', 9)):
     (run.workdir / 'config.json').write_text(json.dumps(config | {name: value}))
     assert is_current() == (name == 'seed')
@@ -141,27 +126,24 @@ def test_a_result_that_is_damaged_or_of_other_settings_is_made_again(runs):
   assert not is_current()
   path.write_text('{"version": 2')
   assert not is_current()
-  for missing in path, translations(run):
-    result.write(path)
-    assert is_current()
-    missing.unlink()
-    assert not is_current()
+  result.write(path)
+  assert is_current()
+  translations(run).unlink()
+  assert not is_current()
 
 
-def test_other_runs_and_references_are_refused(runs: tuple[Run, Run]):
-  """Before a search, for which the checkpoint would have to be whole."""
+def test_what_is_not_compared(runs: tuple[Run, Run]):
+  """It is refused before a search, for which the checkpoint would have to be whole."""
   ours, theirs = runs
   shutil.rmtree(ours.checkpoints / str(STEP) / 'params')
   translations(ours).unlink()
   result, card = translations(theirs).with_suffix('.json'), theirs.workdir / 'card.json'
-  references = ours.workdir.parent / 'data' / 'toy' / 'dev.target.txt'
   other_card = json.loads(card.read_text())
   other_card['sha256']['dev.target.txt'] = '0'
   for path, text, message in (
     (result, '{"ver', f'{result}: .*: python -m scripts.evaluate --workdir='),
     (card, json.dumps(other_card), 'are not of the same dev set'),
     (translations(theirs), 'eins\n', 'has 1 lines'),
-    (references, 'eins\n', f'not on the card: {references.name}'),
   ):
     before = path.read_text()
     path.write_text(text)
@@ -169,22 +151,10 @@ def test_other_runs_and_references_are_refused(runs: tuple[Run, Run]):
       compared(ours, theirs)
     path.write_text(before)
   result.unlink()
-  with pytest.raises(
-    UserError, match=f'no result to compare with: .*{theirs.workdir} '
-  ):
+  with pytest.raises(UserError, match=f'no result to compare .*{theirs.workdir} '):
     compared(ours, theirs)
-
-
-def test_a_run_against_itself(runs: tuple[Run, Run]):
-  """It can be compared with its other results, but not with the same one."""
-  run, _ = runs
-  greedy, wide = translations(run, beam=1), translations(run)
-  write_lines(greedy, WORSE)
-  shutil.copy(wide.with_suffix('.json'), greedy.with_suffix('.json'))
-  assert compared(run, run, beam=1) == [*comparison(WORSE, BETTER), str(greedy)]
-  greedy.with_suffix('.json').unlink()
   with pytest.raises(UserError, match='no other result of this run: give --against'):
-    compared(run, run)
+    compared(ours, ours)
 
 
 @pytest.fixture(scope='module')
@@ -193,19 +163,12 @@ def greedy(workdir: pathlib.Path, tmp_path_factory) -> LoadedRun:
   folder = tmp_path_factory.mktemp('greedy')
   shutil.copytree(workdir.parent, folder, dirs_exist_ok=True)
   run = Run(folder / 'run')
-  _, shapes = build.architecture(run.config())
-  one = checkpoint.restore_params(run.checkpoints, STEP, shapes)
-  other = jax.tree.map(lambda x: (3 * x + 8 * x[::-1]) / 5, one)
+  other = forms.random_like(build.architecture(run.config())[1], seed=5)
   checkpoints.save(run.checkpoints, 2 * STEP, other, {'count': np.zeros(())})
   made = {'loss': 2.0, 'seconds': 1.5, 'device': 'a GPU', 'commit': '0' * 40}
   records = [made | {'step': n * STEP, 'target_tokens': 7} for n in (1, 2, 3)]
   run.metrics.write_text(''.join(json.dumps(record) + '\n' for record in records))
-  loaded = LoadedRun(run, TRANSLATION, average=2, beam=1)
-  mean = jax.tree.map(lambda a, b: (a + b) / 2, one, other)
-  close = functools.partial(np.testing.assert_allclose, atol=1e-6)
-  jax.tree.map(close, loaded.params, mean)
-  jax.tree.map(close, LoadedRun(run, TRANSLATION, average=1).params, other)
-  return loaded
+  return LoadedRun(run, TRANSLATION, average=2, beam=1)
 
 
 def test_an_evaluation(greedy: LoadedRun, capsys):
@@ -254,20 +217,10 @@ def test_an_evaluation(greedy: LoadedRun, capsys):
   shown = [*TRANSLATION.scorer.score_lines(scores)]
   shown.append('dev perplexity > 60: worse than guessing per piece')
   assert lines[: len(shown)] == shown
-  too = [line.split()[0] for line in lines[len(shown) :]]
-  assert too == [name for name, n in result.overlap.items() if any(n.counts().values())]
-  said = capsys.readouterr().err
-  for part in 'averaged: 2, up to step 20', '12 sentences', f'end: {cut} translations':
-    assert part in said
+  assert f'end: {cut} translations' in capsys.readouterr().err
 
 
-def test_another_corpus_is_refused(workdir: pathlib.Path, tmp_path: pathlib.Path):
-  corpus.prepare(corpus.write_raw(tmp_path / 'raw'))
-  with pytest.raises(UserError, match='has another vocabulary than'):
-    Evaluation(LoadedRun(Run(workdir), TRANSLATION), tmp_path / 'data', 'test')
-
-
-def test_scores_of_files_equal_those_of_the_split(greedy: LoadedRun, capsys):
+def test_scores_of_files_equal_those_of_the_split(greedy: LoadedRun):
   """A file's references are recognised; two runs are compared; nothing is written."""
   workdir = greedy.run.workdir
   before = {*workdir.rglob('*')}
@@ -284,16 +237,13 @@ def test_scores_of_files_equal_those_of_the_split(greedy: LoadedRun, capsys):
   half = len(expected) + 1
   for own in lines[:half], lines[half : 2 * half]:
     assert own[0].startswith(f'{workdir}: 2 checkpoints') and own[1:] == expected
-  compared = [*scorer.comparison_lines(outputs, outputs.hypotheses)]
-  assert lines[2 * half :] == compared and len(compared) == 3
-  assert capsys.readouterr().err.count(f'{workdir} translates 12 sentences') == 2
+  assert lines[2 * half :] == [*scorer.comparison_lines(outputs, outputs.hypotheses)]
   other = workdir.parent / 'other.txt'
   other.write_text('\n'.join([*references[:-1], 'zwei']))
   assert 'has the references' not in next(evaluate_files(greedy, paths[0], other))
   other.write_text('zwei\n')
-  for pair in (paths[0], other), (other, paths[1]):
-    with pytest.raises(UserError, match='has 1[2 ].* has 1'):
-      next(evaluate_files(greedy, *pair))
+  with pytest.raises(UserError, match='has 12 .* has 1'):
+    next(evaluate_files(greedy, paths[0], other))
 
 
 @pytest.mark.slow
@@ -304,9 +254,6 @@ def test_bleu_of_dev_in_training(greedy: LoadedRun):
   translations = greedy.translate(sources)
   measure = DevBleu(config, TRANSLATION, Corpus.open(folder))
   score, samples = measure(greedy.params)
-  assert [[text] for text in translations] == [
-    [h.text for h in best] for best in greedy.hypotheses(sources)
-  ]
   metric = bleu.sacrebleu('de', False)
   assert score == metric.percent(translations[:9], references[:9])
   lines = zip(sources, translations, references, strict=True)

@@ -6,46 +6,27 @@ import re
 import subprocess
 import sys
 
-import jax
 import numpy as np
 import pytest
-from flax import nnx
 
 import transformer_jax
-from transformer_jax.data.vocabulary import EOS, PAD
+from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.machine.errors import UserError
-from transformer_jax.model import build
-from transformer_jax.runs.run import Run
 
 SENTENCES = ['one, two "five"', '']
 
 
-@pytest.fixture(scope='module')
-def model(workdir: pathlib.Path) -> LoadedRun:
-  return transformer_jax.load(str(workdir))
-
-
-def test_scores_are_log_probabilities_of_pieces(model: LoadedRun):
-  """They equal JAX's log_softmax of each pair alone; pairs fill more than a batch."""
+def test_scores_are_log_probabilities_of_pieces(model: LoadedRun, log_probs):
+  """They equal those of each pair alone; pairs fill more than a batch."""
   sources = [' '.join(['one,'] * (n % 4)) for n in range(20)]
   targets = [' '.join(['zwei'] * (n % 5)) for n in range(20)]
-  words = Run(model.run.workdir).vocabularies()
-  graph, _ = build.architecture(model.config)
-  log_softmax = jax.jit(
-    lambda params, *ids: jax.nn.log_softmax(nnx.merge(graph, params)(*ids).logits[0])
-  )
-  params = jax.tree.map(np.asarray, model.params)
-  padded = lambda ids: np.array([ids + [PAD] * (16 - len(ids))])
-  scores = model.score(sources, targets)
-  for source, target, scored in zip(sources, targets, scores, strict=True):
-    ids = [*words.source.encode([source])[0], EOS]
-    out = [*words.target.encode([target])[0], EOS]
-    rows = np.asarray(log_softmax(params, padded(ids), padded(out)))
-    expected = rows[np.arange(len(out)), out]
+  ids = [model.vocabularies.source.encode(side) for side in (sources, targets)]
+  for source, target, scored in zip(*ids, model.score(sources, targets), strict=True):
+    expected = log_probs([*source, EOS], [*target, EOS])
     np.testing.assert_allclose(scored.log_probabilities, expected, rtol=1e-4, atol=1e-4)
     assert scored.total == pytest.approx(float(expected.sum()), rel=1e-5)
-    assert len(scored.pieces) == len(out) and scored.pieces[-1] == '</s>'
+    assert len(scored.pieces) == len(target) + 1 and scored.pieces[-1] == '</s>'
 
 
 def test_refused(model: LoadedRun, workdir: pathlib.Path):
@@ -80,13 +61,7 @@ def test_text_that_cannot_be_translated_well_warns_once(workdir: pathlib.Path):
   assert caught[0].filename == __file__
 
 
-def test_the_callers_options(workdir: pathlib.Path):
-  model = transformer_jax.load(workdir, decode_dtype='bfloat16', beam=2, alpha=0.5)
-  assert model.translator.dtype.name == 'bfloat16'
-  assert (model.config.beam, model.config.alpha) == (2, 0.5)
-
-
-@pytest.mark.filterwarnings('ignore:cut at the length')
+@pytest.mark.filterwarnings('ignore::UserWarning')
 def test_a_hypothesis_and_its_pieces(model: LoadedRun):
   (best,), (empty,) = model.hypotheses(SENTENCES, nbest=1)
   assert [best.text, ''] == model.translate(SENTENCES) and not empty.tokens

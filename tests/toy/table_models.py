@@ -69,31 +69,19 @@ def table_step(tokens, position, cache, logits):
   return jnp.take_along_axis(rows, contexts[..., None], axis=1), BeamCache(contexts)
 
 
-def table_search(
-  beam: int,
-  nbest: int | None = None,
-  length: int = LENGTH,
-  alpha: float = 0.6,
-  step: Callable = table_step,
-) -> Callable[[Models], Hypotheses]:
-  """Returns a search over models."""
-  options = dict(beam=beam, nbest=nbest or beam, alpha=alpha)
-  search = Search(step, (length,), **options, bos=BOS, eos=EOS, pad=PAD)
-
-  def run(models: Models) -> Hypotheses:
-    logits, limits = map(jnp.asarray, models)
-    contexts = jnp.zeros((len(limits), beam), jnp.int32)
-    return search(BeamCache(contexts), logits, limits)
-
-  return run
-
-
 @functools.cache
 def program(
   beam: int, nbest: int | None = None, length: int = LENGTH
 ) -> Callable[[Models, float], Hypotheses]:
   """Returns a program that searches models with an alpha."""
-  return jax.jit(lambda models, alpha: table_search(beam, nbest, length, alpha)(models))
+
+  def run(models: Models, alpha: float) -> Hypotheses:
+    logits, limits = map(jnp.asarray, models)
+    search = Search(table_step, (length,), beam, nbest or beam, alpha, BOS, EOS, PAD)
+    cache = BeamCache(jnp.zeros((len(limits), beam), jnp.int32))
+    return search(cache, logits, limits)
+
+  return jax.jit(run)
 
 
 @functools.cache
