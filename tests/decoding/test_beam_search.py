@@ -4,7 +4,6 @@ import itertools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from toy import table_models as tables
@@ -63,11 +62,3 @@ def test_a_search_for_fewer_returns_the_first_of_all():
   assert fewer.tokens.shape == (len(every.tokens), 2, LENGTH)
   for i in range(len(every.tokens)):
     assert tables.same(tables.listed(fewer, i), tables.listed(every, i)[:2])
-
-
-def test_log_probabilities_are_scores_without_the_penalty():
-  hypotheses = tables.searched(4)
-  lengths = (hypotheses.tokens != PAD).sum(-1)
-  penalty = ((5 + lengths) / 6) ** np.repeat(tables.ALPHAS, tables.PER_ALPHA)[:, None]
-  expected = np.where(lengths == 0, -np.inf, hypotheses.scores * penalty)
-  np.testing.assert_allclose(hypotheses.log_probs, expected, rtol=1e-5)

@@ -36,9 +36,7 @@ def test_refused(model: LoadedRun, workdir: pathlib.Path):
     (lambda: score(['one'] * 2, ['eins', 'eins ' * 600]), UserError, 'pair 2 has'),
     (lambda: score(['one'] * 2, ['eins']), ValueError, '2 sources and 1 targets'),
     (lambda: model.hypotheses(SENTENCES, nbest=5), ValueError, 'nbest=5: 1 to 4'),
-    (lambda: load(workdir.parent), UserError, 'is .* a run'),
     (lambda: load(workdir, beam=0), UserError, 'beam'),
-    (lambda: load(workdir, step=3), UserError, 'step'),
   ):
     with pytest.raises(error, match=message):
       call()
