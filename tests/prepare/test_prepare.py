@@ -146,28 +146,25 @@ def test_small_letters(raw: pathlib.Path):
 def test_a_vocabulary_of_ones_own(raw: pathlib.Path, tmp_path: pathlib.Path):
   prepare(raw)
   learned = raw.parent / 'data' / 'toy' / 'vocabulary.model'
-  change = lambda path, **more: tiny(
-    **{'data.name': 'own', 'data.vocabulary': str(path)} | more
+  own = lambda path, **sizes: tiny(
+    **{'data.name': 'own', 'data.vocabulary': str(path)},
+    **{f'model.{key}': size for key, size in sizes.items()},
   )
-  folder = raw.parent / 'data' / 'own'
-  assert prepare(raw, change(learned)).vocabulary.sha256 == sha256(learned)
-  assert decoded(folder, 'test.source') == (raw / 'test.en').read_text().splitlines()
   other = tmp_path / 'other.model'
   model = model_pb2.ModelProto.FromString(learned.read_bytes())
   model.normalizer_spec.name = 'nmt_nfkc'
   other.write_bytes(model.SerializeToString())
   for config, message in (
-    (change(learned, **{'model.target_vocab_size': 9}), 'is of both languages'),
-    (
-      change(other),
-      "normaliser is 'nmt_nfkc', .* spm_train --norm.*=identity --pad_id=0",
-    ),
-    (change(learned, **{'model.vocab_size': 70}), 'give --config.model.vocab_size=60'),
-    (change(tmp_path / 'none'), r'none: no such file \(--config.data.vocabulary\)'),
+    (own(learned, target_vocab_size=9), 'is of both languages'),
+    (own(learned, vocab_size=70), 'give --config.model.vocab_size=60'),
+    (own(other), "normaliser is 'nmt_nfkc', .* spm_train --norm.*=identity --pad_id=0"),
+    (own(tmp_path / 'none'), r'none: no such file \(--config.data.vocabulary\)'),
   ):
-    config.data.name = 'refused'
     with pytest.raises(UserError, match=message):
       prepare(raw, config)
+  assert prepare(raw, own(learned)).vocabulary.sha256 == sha256(learned)
+  lines = (raw / 'test.en').read_text().splitlines()
+  assert decoded(raw.parent / 'data' / 'own', 'test.source') == lines
 
 
 def test_a_vocabulary_of_another_run(raw: pathlib.Path):

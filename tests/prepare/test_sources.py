@@ -114,9 +114,7 @@ def test_sampled_pairs_leave_training(raw: pathlib.Path):
   rows = list(zip(one, other, strict=True))
 
   def write(rows: list[tuple[str, str]]) -> None:
-    sides = (
-      ''.join(f'{line}\n' for line in side).encode() for side in zip(*rows, strict=True)
-    )
+    sides = ('\n'.join([*side, '']).encode() for side in zip(*rows, strict=True))
     toy.corpus.write(raw, 'train', *sides)
 
   write(rows)
@@ -129,11 +127,9 @@ def test_sampled_pairs_leave_training(raw: pathlib.Path):
   assert all(target for _, target in sampled)
   assert {*splits['train'], *sampled} <= {*rows}
   # A corpus that is prepared again has the same pairs.
-  first = [source for source, _ in splits['dev'][:2]]
-  assert [*map(text.nfc, first)] == [
-    '  seven ten seven ten à',
-    '  seven seven five ten five à',
-  ]
+  first, second = (text.nfc(source).split() for source, _ in splits['dev'][:2])
+  assert first == 'seven ten seven ten à'.split()
+  assert second == 'seven seven five ten five à'.split()
   write(random.Random(1).sample(rows, len(rows)))
   again = drawn(DRAWN, raw)
   assert again['dev'] == splits['dev'] and again['test'] == splits['test']
@@ -151,61 +147,50 @@ def test_text_of_another_encoding(raw: pathlib.Path):
       toy.corpus.prepare(raw, config)
 
 
-@pytest.fixture
-def folder(tmp_path: pathlib.Path) -> pathlib.Path:
-  folder = tmp_path / 'a, b: c'
-  folder.mkdir()
-  for language in ('cs', 'en'):
-    lines = ''.join(f'{language} {n}\n' for n in range(3000))
-    (folder / f'train.{language}').write_text(lines)
-  return folder
-
-
-def test_from_own_files_to_a_config(folder: pathlib.Path, tmp_path: pathlib.Path):
-  config = my.get_config(f'cs-en,{folder}')
-  assert config.model.N == 3 and config.data.raw_dir == str(folder)
-  files = {'train': ('train',), 'dev': ('drawn:300',), 'test': ('drawn:300',)}
-  assert config.data.files.to_dict() == files
-  (tmp_path / 'x').mkdir()
-  moved = folder.rename(tmp_path / 'x' / folder.name)
-  assert my.get_config(f'cs-en,{moved}').data.name != config.data.name
-
-
-def test_sizes_of_own_text(tmp_path: pathlib.Path, monkeypatch):
+def test_own_files_and_their_sizes(tmp_path: pathlib.Path, monkeypatch):
+  """The name tells folders apart."""
+  names = set()
   for pairs in (150, 5000, 30_000, 100_000):
-    (folder := tmp_path / str(pairs)).mkdir()
+    folder = tmp_path / str(pairs) / 'a, b: c'
+    folder.mkdir(parents=True)
     for language in ('cs', 'en'):  # a line has ten tokens, about
       (folder / f'train.{language}').write_text(f'{"a" * 45}\n' * pairs)
     config = my.get_config(f'cs-en,{folder}')
+    names.add(config.data.name)
+    assert config.data.raw_dir == str(folder) and config.model.N == 3
     assert 4 * config.warmup_steps <= config.train_steps
     assert config.checkpoint_every_steps * 20 <= config.train_steps
     assert bool(config.patience) == (pairs < 20_000)
     assert (config.model.vocab_size == 400) == (pairs == 150)
-    trained = pairs - 2 * min(1000, pairs // 10)
-    epochs = config.train_steps * config.tokens_per_batch / (10 * trained)
+    held_out = min(1000, pairs // 10)
+    assert config.data.files.dev == config.data.files.test == (f'drawn:{held_out}',)
+    tokens = 10 * (pairs - 2 * held_out)
+    epochs = config.train_steps * config.tokens_per_batch / tokens
     assert 80 < epochs < 102 or config.train_steps in (100, 12_000)
     highest = config.rate_factor * config.warmup_steps**-0.5
     assert highest == pytest.approx(2000**-0.5)  # that of 2,000 updates of warm-up
   assert (config.train_steps, config.warmup_steps) == (12_000, 2000)
-  assert config.data.files.dev == ('drawn:1000',)
+  assert len(names) == 4
   monkeypatch.setattr(my, 'FEW', 100_000)
   assert my.get_config(f'cs-en,{folder}').model == base.get_config().model
 
 
-def test_files_of_dev(folder: pathlib.Path):
+def test_files_of_dev(raw: pathlib.Path):
   """If they cannot be read, dev is not drawn from train in place of the user's own."""
+  for language in ('de', 'en'):
+    (raw / f'dev.{language}').unlink()
   for name in reversed(sources.DEV_NAMES):  # the first of these that exists counts
-    (folder / f'{name}.cs').write_text('x\n')
-    config = my.get_config(f'cs-en,{folder}')
+    (raw / f'{name}.en').write_text('x\n')
+    config = my.get_config(f'de-en,{raw}')
     assert config.data.files.dev == (name,)
-  with pytest.raises(UserError, match=r'dev\.en: no such file, nor dev\.en\.gz, '):
-    sources.from_files(config, folder)
-  (folder / 'dev.cs').rename(folder / 'dev.cs.zip')
-  with pytest.raises(UserError, match=r'cs.zip: its ending is none that is read'):
-    my.get_config(f'cs-en,{folder}')
-  (folder / 'dev.cs').symlink_to(folder / 'nowhere')
-  with pytest.raises(UserError, match='dev.cs: neither a file nor a link to one'):
-    my.get_config(f'cs-en,{folder}')
+  with pytest.raises(UserError, match=r'dev\.de: no such file, nor dev\.de\.gz, '):
+    sources.from_files(config, raw)
+  (raw / 'dev.en').rename(raw / 'dev.en.zip')
+  with pytest.raises(UserError, match=r'en.zip: its ending is none that is read'):
+    my.get_config(f'de-en,{raw}')
+  (raw / 'dev.en').symlink_to(raw / 'nowhere')
+  with pytest.raises(UserError, match='dev.en: neither a file nor a link to one'):
+    my.get_config(f'de-en,{raw}')
 
 
 OWN_MESSAGES = [
@@ -217,9 +202,9 @@ OWN_MESSAGES = [
 
 
 @pytest.mark.parametrize(('argument', 'message'), OWN_MESSAGES)
-def test_own_files_that_are_refused(argument: str, message: str, folder: pathlib.Path):
+def test_own_files_that_are_refused(argument: str, message: str, raw: pathlib.Path):
   with pytest.raises(UserError, match=message):
-    sources.find_user_text(argument.format(folder))
+    sources.find_user_text(argument.format(raw))
 
 
 REFUSED = [
