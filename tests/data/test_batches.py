@@ -16,7 +16,6 @@ from toy.corpus import write_tokens
 from transformer_jax.data.batches import Batches, choose_lengths, train_batches
 from transformer_jax.data.corpus import Sentences, Split, token_writer
 from transformer_jax.data.vocabulary import EOS, PAD
-from transformer_jax.machine.errors import UserError
 
 
 def written(
@@ -129,10 +128,3 @@ def test_chosen_lengths_pad_least(lengths: list[int], count: int):
   chosen = choose_lengths(np.bincount(lengths), count)
   assert chosen == sorted({*chosen}) and chosen[-1] == longest
   assert len(chosen) <= count and padded(chosen) == min(map(padded, choices))
-
-
-def test_unequal_or_no_sentences_are_refused(tmp_path: pathlib.Path):
-  for counts, why in ((0, 0), '^0 source and 0'), ((2, 3), '^2 source and 3 target'):
-    sides = [written([[4]] * n, tmp_path, f'x.{i}') for i, n in enumerate(counts)]
-    with pytest.raises(UserError, match=why):
-      Batches(*sides, tokens=10, slices=1, max_shapes=1, seed=0)

@@ -116,8 +116,8 @@ def test_stopped_and_resumed(trap: str, tmp_path: pathlib.Path):
   assert run(jobs) == 0 and trained(first) == 2 and first.is_done()
 
 
-def test_a_run_is_scored_where_its_patience_ends(tmp_path: pathlib.Path):
-  """Without patience, a run of so few steps is not done."""
+def test_a_run_is_done_when_its_last_step_is_scored(tmp_path: pathlib.Path):
+  """Patience may end it before; a short run averages fewer checkpoints."""
   job, other = (
     make_job(tmp_path, 'a', checkpoint_every_steps=1, patience=n) for n in (2, 3)
   )
@@ -126,13 +126,9 @@ def test_a_run_is_scored_where_its_patience_ends(tmp_path: pathlib.Path):
   assert not job.is_done()
   job.run.translations('dev', 3, 1, 4, 0.6).with_suffix('.json').touch()
   assert job.is_done() and not other.is_done()
-
-
-def test_a_short_run_averages_fewer_checkpoints(tmp_path: pathlib.Path):
-  """The name of its result has their number."""
-  job = make_job(tmp_path, 'a', train_steps=250, checkpoint_every_steps=100)
-  job.run.translations('dev', 250, 3, 4, 0.6).with_suffix('.json').touch()
-  assert job._replace(average=5).is_done() and not job.is_done()
+  short = make_job(tmp_path, 'b', train_steps=250, checkpoint_every_steps=100)
+  short.run.translations('dev', 250, 3, 4, 0.6).with_suffix('.json').touch()
+  assert short._replace(average=5).is_done() and not short.is_done()
 
 
 @pytest.fixture

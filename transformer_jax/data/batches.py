@@ -13,7 +13,6 @@ import numpy as np
 
 from transformer_jax.data.corpus import Sentences, Split
 from transformer_jax.data.vocabulary import PAD
-from transformer_jax.machine.errors import UserError
 
 PAPER_TOKENS = 25_000  # source and target tokens a batch, approximately; section 5.1
 ALL = slice(None)
@@ -113,9 +112,6 @@ class Batches:
     steps_per_epoch: the number of batches of an epoch.
     mean_tokens: source and target tokens of a batch, the mean over an epoch.
     padding: the fraction of an epoch's positions that hold no token.
-
-  Raises:
-    UserError: there are no pairs, or the numbers of sentences differ.
   """
 
   def __init__(
@@ -128,11 +124,6 @@ class Batches:
     max_shapes: int,
     seed: int,
   ):
-    if len(source) != len(target) or not len(source):
-      raise UserError(
-        f'{len(source)} source and {len(target)} target sentences make no batches: '
-        'delete the prepared corpus and run scripts.prepare_data again'
-      )
     self.source, self.target = source, target
     self.slices, self.seed = slices, seed
     lengths = np.stack([source.lengths, target.lengths])  # [2, pairs]
