@@ -2,11 +2,8 @@
 
 import importlib.util
 import json
-import math
 import pathlib
 import re
-import subprocess
-from typing import Any
 
 import pytest
 
@@ -14,7 +11,6 @@ from configs import base
 from scripts import describe, prepare_data
 from toy.corpus import write_raw
 from toy.runs import TINY
-from transformer_jax.config import as_json
 from transformer_jax.data.batches import Shape, train_batches
 from transformer_jax.data.corpus import read_split
 from transformer_jax.machine import platform
@@ -23,25 +19,27 @@ from transformer_jax.model import flops
 from transformer_jax.scale import compile, topologies
 
 
-def test_topologies():
-  """Axes of a TPU; hosts of 8 GPUs, or some of one."""
-  gigabytes = {'v4': 33, 'v5e': 17, 'v5p': 103, 'v6e': 34, 'h100': 64, 'h200': 113}
-  for name, shape in (
-    *(('v4:4x4x4', (4, 4, 4)), ('v5e:2x4', (2, 4)), ('v5p:2x2x2', (2, 2, 2))),
-    *(('v6e:16x16', (16, 16)), ('h100:1', (1, 1)), ('h100:2', (1, 2))),
-    *(('h200:4', (1, 4)), ('h200:8', (1, 8)), ('h100:64', (8, 8))),
-  ):
-    found = topologies.topology(name)
-    assert (found.name, found.shape) == (name, shape)
-    assert found.chip_count == math.prod(shape)
-    assert round(found.chip.memory / 1e9) == gigabytes[name.partition(':')[0]]
-    assert found.chip.platform == ('gpu' if name[0] == 'h' else 'tpu')
-  for name in (
-    *('v5e', 'v5e:8', 'v5e:2x0', 'v4:2x2', 'a100:8', 'h100:12', 'h100:2x8', 'h100:3'),
-    *('h100:8x8', 'v6e:01x2', 'v5e:2x4x', 'h100:'),
-  ):
+@pytest.mark.parametrize(
+  ('name', 'shape'),
+  [
+    ('v4:4x4x4', (4, 4, 4)),
+    ('v5e:2x4', (2, 4)),
+    ('v6e:16x16', (16, 16)),
+    ('h100:1', (1, 1)),
+    ('h100:2', (1, 2)),
+    ('h200:8', (1, 8)),
+    ('h100:64', (8, 8)),
+    *((name, None) for name in 'v5e v5e:8 v5e:2x0 v4:2x2 a100:8 v5e:2x4x'.split()),
+    *((name, None) for name in 'h100: h100:3 h100:12 h100:2x8'.split()),
+  ],
+)
+def test_topologies(name: str, shape: tuple[int, ...] | None):
+  """Axes of a TPU; hosts of 8 GPUs, or some of one; the others are refused."""
+  if shape is None:
     with pytest.raises(UserError, match=f'^--topology={name}: .* such as'):
       topologies.topology(name)
+  else:
+    assert topologies.topology(name).shape == shape
 
 
 @pytest.mark.skipif(
@@ -52,26 +50,11 @@ def test_a_missing_compiler_is_named():
     describe.main(['', '--config=configs/base.py:en-de', '--topology=h100:8'])
 
 
-def test_a_compiler_is_a_process_of_its_own(monkeypatch):
-  """Its last line has the result; if it ends otherwise, what it said last is shown."""
-  calls = []
-
-  def call(command: list[str], **how: Any) -> subprocess.CompletedProcess:
-    calls.append((command, how))
-    return subprocess.CompletedProcess(
-      command, code, 'noise\n{"a": 1}\n', 'x' * 9000 + 'why'
-    )
-
-  monkeypatch.setattr(subprocess, 'run', call)
-  monkeypatch.setitem(compile.COMPILERS, 'gpu', (['none', 'jax'], ''))
-  code, config, target = 0, base.get_config(), topologies.topology('h100:8')
-  assert compile.compile_in_subprocess(config, target, 32) == {'a': 1}
-  ((command, how),) = calls
-  assert command[1:] == ['-m', compile.__name__, 'h100:8', '32']
-  assert json.loads(how['input']) == as_json(config)
-  assert how['env']['JAX_PLATFORMS'] == 'cpu' and how['env']['PATH']
-  code = -6
-  with pytest.raises(UserError, match='^h100:8: the compiler ended:\nx{1997}why$'):
+@pytest.mark.slow
+def test_a_compiler_that_ends_says_why(monkeypatch):
+  monkeypatch.setitem(compile.COMPILERS, 'gpu', (['jax'], ''))
+  config, target = base.get_config(), topologies.topology('h100:8')
+  with pytest.raises(UserError, match='^h100:8: the compiler ended:\n(.|\n)*Error'):
     compile.compile_in_subprocess(config, target, 32)
 
 
@@ -82,25 +65,13 @@ def test_a_full_shape_has_the_config_s_tokens():
 
 def test_needs_in_words():
   """Of a step that fits, and of a search that the compiler refuses."""
-  step = {'arguments': 2.5e9, 'temporaries': 7.25e9, 'fits': False}
-  result = {
-    **{'topology': 'h100:8', 'devices': 8, 'memory': 63.7e9, 'processes': 1},
-    **{'slices': 16, 'slices_per_pass': 2, 'rows': 98, 'length': 32, 'step': step},
-    **{
-      'flops': 1.5e12,
-      'all_reduce_bytes': 4e8,
-      'search': {'refused': 'why', 'fits': 0},
-    },
-  }
-  first, batch, *programs, last = compile.lines(result)
-  numbers = lambda line: re.findall(r'\b\d+(?:[.]\d+)?', line)
-  assert first.startswith('h100:8: ') and numbers(first) == ['8', '8', '63.70', '1']
-  assert numbers(batch) == ['16', '98', '32', '2']
-  assert numbers(programs[0]) == ['2.50', '7.25'] and 'does not fit' in programs[0]
-  assert 'search' in programs[1] and programs[1].endswith(': why')
-  assert numbers(last) == ['1.500', '0.40']
-  step |= {'fits': True}
-  assert [*compile.lines(result | {'search': step})][3].endswith('; fits')
+  step = {'arguments': 2.5e9, 'temporaries': 7.25e9, 'fits': True}
+  result = {'topology': 'h100:8', 'devices': 8, 'memory': 63.7e9, 'processes': 1}
+  result |= {'slices': 16, 'slices_per_pass': 2, 'rows': 98, 'length': 32}
+  result |= {'flops': 1.5e12, 'all_reduce_bytes': 4e8, 'step': step}
+  *_, fits, refused, last = compile.lines(result | {'search': {'refused': 'why'}})
+  assert re.findall(r'\d+[.]\d+', fits + last) == ['2.50', '7.25', '1.500', '0.40']
+  assert fits.endswith('; fits') and refused.endswith(': why')
 
 
 @pytest.mark.slow
