@@ -16,10 +16,10 @@ from ml_collections import ConfigDict
 
 from configs import base
 from toy.forms import dropout_key
-from toy.steps import VOCABULARY, corpus, model, tiny_config
+from toy.steps import VOCABULARY, corpus, example, model, tiny_config
 from transformer_jax.data.batches import Batch, Shape
 from transformer_jax.machine import platform
-from transformer_jax.model import build, ops
+from transformer_jax.model import build, ops, ops_gpu
 from transformer_jax.training import kernels, trainer
 from transformer_jax.training.step import cross_entropy
 from transformer_jax.training.trainer import Trainer
@@ -197,6 +197,22 @@ def test_kernels_are_compared_once(tmp_path: pathlib.Path, monkeypatch):
   monkeypatch.setattr(platform, 'compilation_cache', lambda: None)
   off['loss'] = 0.0
   assert check(model, batch, config)[0] == 'interpret'
+
+
+@pytest.mark.slow
+def test_a_wrong_kernel_is_left_out(monkeypatch):
+  """This one counts the rows of padding."""
+  monkeypatch.setattr(platform, 'compilation_cache', lambda: None)
+  batch, row = Batch(*[example()[0]] * 3), ops_gpu._row_kernel
+  config = tiny_config(dtype='float32')
+  assert check(lambda: model(0.0), batch, config)[0] == 'interpret'
+  wrong = lambda z, labels, weights, *rest, **of: row(
+    z, labels, jnp.ones(weights.shape), *rest, **of
+  )
+  monkeypatch.setattr(ops_gpu, '_row_kernel', wrong)
+  jax.clear_caches()
+  assert check(lambda: model(0.0), batch, config)[0] == 'plain'
+  jax.clear_caches()
 
 
 def test_where_no_kernel_is_wanted():
