@@ -67,7 +67,9 @@ def test_hugging_face_searches_as_the_config_says(marian: pathlib.Path):
   search = {'num_beams': 4, 'length_penalty': 0.6, 'bad_words_ids': [[0], [2]]}
   generation = read('generation_config')
   assert generation | search == generation
-  assert read('config')['forced_eos_token_id'] is None
+  config = {'activation_function': 'relu', 'scale_embedding': True}
+  config |= {'decoder_start_token_id': 2, 'forced_eos_token_id': None}
+  assert read('config') | config == read('config')
   vocabulary = {row: piece for piece, row in read('vocab').items()}
   spm = sentencepiece.SentencePieceProcessor(model_file=str(marian / 'target.spm'))
   assert vocabulary == {row: spm.id_to_piece(row) for row in range(60)}

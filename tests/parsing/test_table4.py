@@ -14,6 +14,7 @@ from transformer_jax.report.report import make_report
 from transformer_jax.report.results import HeldOut
 from transformer_jax.tasks import OUTPUTS
 
+OTHER_TEXT = "No run here was scored on the paper's test set"
 FLAT = ['(TOP (XX She) (XX laughed))', '(TOP (UH Oh))']
 CONFIG = json.loads(parsing.get_config('gum').to_json_best_effort())
 RUN = dataclasses.replace(PARSED, config=CONFIG, split='dev')
@@ -43,6 +44,7 @@ def test_all_parsers_stand_in_one_table(tmp_path: pathlib.Path):
   parts = [RUN.parsing[name] for name in names]
   assert ours[5:9] == [f'{part:.2f}' for part in parts] and len({*parts}) > 2
   assert ours[9] == '50.00'
+  assert OTHER_TEXT in text
   assert pcfg[1:4] == ['gum/train', 'gum/dev', '0.00'] and pcfg[9] == ''
   assert 'gum/dev (agreement with a parser): PCFG of gum/train' in summary
 
@@ -56,5 +58,6 @@ def test_f1_by_length_and_label_for_each_test_set(monkeypatch):
   twice = ['(TOP (S (NP (PRP She)) (NP (VBD laughed))))', FLAT[1]]
   baseline = dataclasses.replace(BASELINE, parsing=evalb.score(GOLD, twice))
   text = page.markdown(table4.section(runs, [baseline])[1], 'x')
+  assert OTHER_TEXT not in text, 'one of them is'
   assert '| parser | 1-10 (2) |' in text and '| parser | 1-10 (1) |' in text
   assert '| NP | 1 | 100.00 | 66.67 |' in text and '### F1 by words, wsj.23' in text

@@ -70,9 +70,10 @@ def test_what_a_resumed_run_may_change(started: Run, corpus, config):
 def test_the_run_of_another_config_is_refused(started: Run, corpus):
   """The message names all keys that differ but train_steps."""
   before = (started.workdir / 'config.json').read_bytes()
-  several = {'beam': 3, 'model.P_drop': 0.25, 'seed': 2, 'train_steps': 200_000}
+  several = {'beam': 3, 'model.P_drop': 0.25, 'rate_factor': 2.0, 'seed': 2}
+  several['train_steps'] = 200_000
   for changes, differ in (
-    (several, 'beam, model.P_drop, seed. .*--workdir'),
+    (several, 'beam, model.P_drop, rate_factor, seed. .*--workdir'),
     ({'row': 'A1'}, 'row'),
     ({'best_by': 'perplexity'}, 'best_by'),
   ):
