@@ -2,16 +2,14 @@
 
 import hashlib
 import pathlib
-import shutil
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toy.corpus import learn
-from transformer_jax.data.vocabulary import BOS, EOS, FILES, PAD, UNK, Vocabulary, read
+from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from transformer_jax.machine.errors import UserError
-from transformer_jax.parsing.words import learn_tokens
 
 # Whatever is printable and likely, and some that naive code trips over: no-break and
 # ideographic spaces, combining and zero-width characters, an emoji, a replacement.
@@ -60,21 +58,6 @@ def test_bytes_and_unk_are_unknown_text(tmp_path: pathlib.Path):
   assert space == words.space and UNK not in rare and words.decode([ids]) == ['ж']
   expected = [i in {UNK, *rare} for i in (PAD, EOS, UNK, space, *rare)]
   assert words.is_unknown[[PAD, EOS, UNK, space, *rare]].tolist() == expected
-
-
-def test_whole_tokens_have_an_id_each(tmp_path: pathlib.Path):
-  """Neighbours that are unknown are not one; only spaces of ASCII divide tokens."""
-  path = tmp_path / 'vocabulary.model'
-  learn_tokens(['(S a\u2028b )S', '(S c )S'], path, 9)
-  words = Vocabulary(path)
-  names, empty = {name: i for i, name in enumerate(words.pieces())}, []
-  a, c = (names[f'\u2581{token}'] for token in ('a\u2028b', 'c'))
-  assert words.encode(['x y  a\u2028b c', '']) == [[UNK, UNK, a, c], empty]
-  assert words.has_whole_tokens and words.space == -1
-  shutil.copy(path, tmp_path / 'vocabulary.target.model')
-  for known, differ in ({'vocabulary.model'}, False), (FILES, True):
-    both = read(tmp_path, known)
-    assert [both.source.path == path, both.target.path != path] == [True, differ]
 
 
 def test_refused_files(tmp_path: pathlib.Path):
