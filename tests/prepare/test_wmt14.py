@@ -168,6 +168,11 @@ def test_downloaded_prepared_and_read(host, tmp_path: pathlib.Path, monkeypatch)
   assert 'tensorflow' not in sys.modules
 
 
+def refused(data: pathlib.Path, message: str) -> None:
+  with pytest.raises(UserError, match=f'(?s){message}.*--raw_dir, or one that tfds'):
+    [*module.tfds_source(BOTH, data).pairs()]
+
+
 def test_prepared_as_tfrecord(host, tmp_path: pathlib.Path):
   """Other programs prepare tfrecord; it has the same pairs, and damage is named."""
   data = tmp_path / 'data'
@@ -188,28 +193,22 @@ def test_prepared_as_tfrecord(host, tmp_path: pathlib.Path):
   between_records = len(whole) - len(framed[-1])
   for size in (len(whole) - 1, between_records):
     other.write_bytes(whole[:size])
-    with pytest.raises(UserError, match='tfrecord.*: missing or damaged'):
-      [*module.tfds_source(BOTH, data).pairs()]
+    refused(data, 'tfrecord.*: missing or damaged')
 
 
 def test_damage(host, tmp_path: pathlib.Path, monkeypatch):
   """Each message says what to do."""
   data = tmp_path / 'data'
   (shard,) = module.tfds_source(BOTH, data).files
-
-  def refused(message: str, folder: pathlib.Path = data) -> None:
-    with pytest.raises(UserError, match=f'(?s){message}.*--raw_dir, or one that tfds'):
-      [*module.tfds_source(BOTH, folder).pairs()]
-
   whole = shard.read_bytes()
   shard.write_bytes(whole[: len(whole) // 2])
-  refused('array_record.*: missing or damaged')
+  refused(data, 'array_record.*: missing or damaged')
   shard.write_bytes(whole)
   (shard.parent / 'dataset_info.json').write_text('{')
-  refused('tfds cannot get WMT14')
+  refused(data, 'tfds cannot get WMT14')
   shutil.rmtree(shard.parent)
   monkeypatch.setitem(module.COUNTS, 'de-en', 7)
-  refused('does not have the 7 training pairs of WMT14 de-en')
+  refused(data, 'does not have the 7 training pairs of WMT14 de-en')
 
 
 def test_other_languages():
