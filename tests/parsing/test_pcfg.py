@@ -25,16 +25,6 @@ def tree(line: str) -> Tree:
   return read(line)[0]
 
 
-def test_constituents_of_any_width_and_chains_come_back():
-  for line in (
-    '(S (A a) (B b) (C c) (D d) (E e))',
-    '(A a) (B b)',
-    '(S (S (S (A a) (B b)) (C c)) (S (S (D d))))',
-  ):
-    (one,) = read(f'(TOP {line})')
-    assert pcfg.Grammar([one]).parse(one.words) == one
-
-
 RULES = {
   'S': 'NP VP|NP VP .|S CC S',
   'NP': 'DT NN|NNP|NP PP|DT JJ NN|NN NN',

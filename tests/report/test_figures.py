@@ -1,6 +1,5 @@
 """Pictures of Table 3 and of training: what is drawn, and at which values."""
 
-import xml.etree.ElementTree
 from collections.abc import Callable
 
 import pytest
@@ -9,12 +8,11 @@ from matplotlib.figure import Figure
 
 from toy.results import family
 from transformer_jax.report import comparison, figures, results
-from transformer_jax.report.page import COLOURS, Picture
+from transformer_jax.report.page import Picture
 from transformer_jax.report.results import ScoredRun
 from transformer_jax.runs.records import Record
 from transformer_jax.scoring.translations import JUDGED
 
-XML = '{http://www.w3.org/2000/svg}'
 STEPS = range(1, 9)
 
 
@@ -73,15 +71,6 @@ def test_each_row_is_drawn_at_its_differences(drawn: dict[str, Figure]):
     ends = ['← better', 'worse →'] if n == 0 else ['← worse', 'better →']
     titles = [axes.get_title(loc=loc) for loc in ('left', 'center', 'right')]
     assert titles == [ends[0], JUDGED[n].column, ends[1]]
-
-
-def test_a_picture_has_the_page_s_colours():
-  picture, _ = figures.rows_minus_base(*differences(family()), '')
-  root = xml.etree.ElementTree.fromstring(picture.svg)
-  words = {''.join(x.itertext()).strip() for x in root.iter(f'{XML}text')}
-  assert {'base', 'C1: N 1', 'the paper', 'worse →'} <= words
-  assert 'var(--ink)' in picture.svg
-  assert not any(light in picture.svg for light, _ in COLOURS.values())
 
 
 def test_curves_have_a_panel_for_each_measure(drawn: dict[str, Figure]):

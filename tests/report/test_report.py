@@ -101,7 +101,8 @@ def test_the_whole_report(prepared, tmp_path: pathlib.Path, capsys):
   assert text.count('| run.base.2 |') == 1, 'one seed of a row is sampled'
   assert r'| run.D1.1 | \<i\>y\</i\> sentence 3 of some words |' in text
   assert '(whole.table3.bleu.svg)' in text
-  assert (tmp_path / 'new/whole.table3.bleu.svg').is_file()
+  picture = (tmp_path / 'new/whole.table3.bleu.svg').read_text()
+  assert all(words in picture for words in ('var(--ink)', 'better →', 'the paper'))
   source = (tmp_path / 'page.html').read_text()
   assert not re.search('url.http|@import|<script', source)
   assert '<i>' not in source and '&lt;i&gt;y&lt;/i&gt; sentence 3 of some' in source
