@@ -181,6 +181,9 @@ def test_a_vocabulary_of_another_run(raw: pathlib.Path):
     (tuned.vocabulary, tuned.target_vocabulary), entries, strict=True
   ):
     assert (now.sha256, now.from_run, now.sentences) == (before.sha256, True, 0)
+  keys |= {'data.name': 'other', 'init_from.vocabulary': '0' * 64}
+  with pytest.raises(UserError, match=r'is not the vocabulary \(0{12}\) that other is'):
+    ensure(tiny(**keys), LINES, raw.parent / 'data', raw)
 
 
 def test_words_are_counted_where_they_are_text(tmp_path: pathlib.Path):
@@ -237,15 +240,20 @@ def test_bad_text_is_refused(split, source, target, message: str, raw: pathlib.P
   assert [path.name for path in (raw.parent / 'data').iterdir()] == ['toy.lock']
 
 
-def test_whole_or_not_at_all(raw: pathlib.Path, monkeypatch, capsys):
-  """An error leaves nothing; a corpus that is there is not prepared again."""
-  data = raw.parent / 'data'
-  (data / 'toy.partial').mkdir(parents=True)  # a preparation was killed
-  (data / 'toy.partial' / 'junk').touch()
-  with monkeypatch.context() as patch, pytest.raises(TypeError):
-    patch.setattr(module, 'write_card', None)  # after all other files
+def test_whole_or_not_at_all(raw: pathlib.Path, tmp_path, monkeypatch, capsys):
+  """Neither an error leaves a corpus nor a kill; one that is there stays."""
+  data, killed = raw.parent / 'data', tmp_path / 'killed'
+
+  def write_card(*_: object) -> None:  # after all other files
+    shutil.copytree(data, killed)
+    raise RuntimeError
+
+  with monkeypatch.context() as patch, pytest.raises(RuntimeError):
+    patch.setattr(module, 'write_card', write_card)
     prepare(raw)
   assert [path.name for path in data.iterdir()] == ['toy.lock']
+  shutil.copytree(killed, data, dirs_exist_ok=True)
+  assert {path.name for path in data.iterdir()} == {'toy.partial', 'toy.lock'}
   before = prepare(raw)
   assert {path.name for path in data.iterdir()} == {'toy', 'toy.lock'}
   Corpus.open(data / 'toy').verify()

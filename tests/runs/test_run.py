@@ -216,9 +216,6 @@ def test_a_folder_has_one_trainer(tmp_path: pathlib.Path):
 def test_a_run_starts_from_another(started: Run, tmp_path: pathlib.Path):
   """From its newest checkpoint, a step or the best; going on, from the one before."""
   manifest = lambda step: started.checkpoints / str(step) / 'manifest.json'
-  for step in (5, 10):
-    manifest(step).parent.mkdir(parents=True)
-    manifest(step).write_text(f'{{"step": {step}}}')
   resumed = Run(tmp_path / 'resumed')
 
   def start(chosen: str = '', **model: int) -> ml_collections.ConfigDict:
@@ -226,6 +223,11 @@ def test_a_run_starts_from_another(started: Run, tmp_path: pathlib.Path):
     start_from(config, pathlib.Path(f'{started.workdir}{chosen}'), resumed.workdir)
     return config
 
+  with pytest.raises(UserError, match='no finished checkpoint to start from'):
+    start()
+  for step in (5, 10):
+    manifest(step).parent.mkdir(parents=True)
+    manifest(step).write_text(f'{{"step": {step}}}')
   new = start()
   assert new.init_from.to_dict() == {
     'run': str(started.workdir.resolve()),
@@ -252,6 +254,7 @@ def test_a_run_starts_from_another(started: Run, tmp_path: pathlib.Path):
     UserError, match='give --config.model.N=1 --config.model.d_ff=32$'
   ):
     start(N=3, d_ff=64)
-  manifest(10).write_text('{}')
-  with pytest.raises(UserError, match='not the checkpoint that this run was to start'):
-    find_parent(new.init_from)
+  for spoil in (lambda: manifest(10).write_text('{}')), manifest(10).unlink:
+    spoil()
+    with pytest.raises(UserError, match='not the checkpoint that this run was to s'):
+      find_parent(new.init_from)
