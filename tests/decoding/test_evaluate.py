@@ -217,6 +217,8 @@ def test_an_evaluation(greedy: LoadedRun, capsys):
   shown = [*TRANSLATION.scorer.score_lines(scores)]
   shown.append('dev perplexity > 60: worse than guessing per piece')
   assert lines[: len(shown)] == shown
+  too = [line.split()[0] for line in lines[len(shown) :]]
+  assert too == [name for name, n in result.overlap.items() if any(n.counts().values())]
   assert f'end: {cut} translations' in capsys.readouterr().err
 
 

@@ -97,8 +97,9 @@ def test_a_training_deletes_what_is_averaged(folder: pathlib.Path):
   example, again = trees(9)[0], []
   shutil.rmtree(folder / '1')
   choose = lambda: again.append(1) or [2, 3]
-  steps, _ = checkpoint.average_kept(folder, [1, 2], choose, example)
+  steps, params = checkpoint.average_kept(folder, [1, 2], choose, example)
   assert steps == [2, 3] and again == [1]
+  assert bits(params) == bits(checkpoint.average(folder, [2, 3], example))
   shutil.rmtree(folder / '3')
   with pytest.raises(DamagedCheckpoint, match='3: damaged'):
     checkpoint.average_kept(folder, [2, 3], choose, example)

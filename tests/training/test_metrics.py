@@ -110,6 +110,7 @@ def test_records_and_events_are_cut_back_on_resume(checkpoint: int, tmp_path):
   with Log(run, checkpoint, 9) as log:
     for step in range(checkpoint + 1, 10):
       log.advance(record(step))
+    log.show(9, [('one', 'eins', 'ein')])
   assert [r['step'] for r in run.records() if 'saved' not in r] == [*range(1, 10)]
   assert run.newest_saved() == checkpoint, 'though its process did not say so'
   (path,) = (tmp_path / 'events').iterdir()
@@ -118,7 +119,8 @@ def test_records_and_events_are_cut_back_on_resume(checkpoint: int, tmp_path):
     (length,) = struct.unpack('<Q', content[:8])
     events.append(Event.FromString(content[12 : 12 + length]))
     content = content[16 + length :]
-  _, *events = events
+  _, *events, shown = events
+  assert shown.step == 9 and 'translation: eins' in str(shown.summary)
   if checkpoint:
     begin, *events = events
     assert (begin.step, begin.session_log.status) == (4, 1)
