@@ -29,9 +29,9 @@ from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.transformer import Transformer, search_weights
 from transformer_jax.reference import compute
 
-SIZES = {'N': 2, 'd_model': 7, 'd_ff': 11, 'h': 3, 'd_k': 5, 'd_v': 2}
 LONGEST, VOCABULARY = 13, 29
-PAPER = SIZES | {'P_drop': 0.3, 'P_drop_attention': 0.0, 'positions': 'sinusoid'}
+PAPER = {'N': 2, 'd_model': 7, 'd_ff': 11, 'h': 3, 'd_k': 5, 'd_v': 2, 'P_drop': 0.3}
+PAPER |= {'P_drop_attention': 0.0, 'positions': 'sinusoid'}
 PAPER |= {'max_positions': LONGEST, 'vocab_size': VOCABULARY, 'target_vocab_size': 0}
 OTHER = {'target_vocab_size': 31, 'positions': 'learned'}
 LENGTHS = ((5, 7), (3, 4), (1, 6))  # source and target tokens of each sentence
@@ -71,20 +71,16 @@ def logits_of(graph: nnx.GraphDef) -> Callable[..., jax.Array]:
   return jax.jit(lambda params, *inputs: nnx.merge(graph, params)(*inputs).logits)
 
 
-def keep(row: int, x: np.ndarray) -> np.ndarray:
-  return x
-
-
 def assert_equals_one_file(
   logits: jax.Array,
   params: PyTree,
-  drop: Callable = keep,
-  drop_weights: Callable = keep,
+  drop_weights: Callable,
+  drop: Callable = lambda row, x: x,
   edits: Sequence[tuple[str, str]] = (),
 ) -> None:
   """Compares with NumPy in float64, a sentence at a time.
 
-  Both functions get the number of the sentence and [1, T, D] or weights [1, H, T, S].
+  Both functions get the number of the sentence and weights [1, H, T, S] or [1, T, D].
   """
   one_file = compute.load_in_numpy([*WEIGHTS, *edits])
   params = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
@@ -100,25 +96,21 @@ def assert_equals_one_file(
 
 @pytest.mark.parametrize(('changes', 'edits'), [({}, []), (OTHER, TABLES)])
 def test_equals_one_file(changes: dict[str, Any], edits: list):
-  """Also with a source table of its own, and with row E's learned positions."""
+  """So do the weights of each head, which are 0 where it may not look.
+
+  Also with a source table of its own, and with row E's learned positions.
+  """
   graph, params = model_of(**changes)
   source, target = sentences()
-  logits = logits_of(graph)(params, source, target)
-  assert logits.shape == (*target.shape, changes.get('target_vocab_size', VOCABULARY))
-  assert logits.dtype == jnp.float32
-  assert_equals_one_file(logits, params, edits=edits)
-
-
-def test_weights_equal_those_of_one_file():
-  """They are 0 where a head may not look."""
-  graph, params = model_of()
 
   @jax.jit
   def run(params: PyTree) -> tuple:
     model = nnx.merge(graph, params)
-    return model(*sentences()).logits, model.attention_weights(*sentences())
+    return model(source, target).logits, model.attention_weights(source, target)
 
-  logits, weights = run(params)
+  logits, weights = jax.device_get(run(params))
+  assert logits.shape == (*target.shape, changes.get('target_vocab_size', VOCABULARY))
+  assert logits.dtype == jnp.float32
   both = zip(weights.decoder, weights.cross, strict=True)
   ours = [*weights.encoder, *(kind for pair in both for kind in pair)]
   calls = iter(ours * len(LENGTHS))
@@ -130,7 +122,7 @@ def test_weights_equal_those_of_one_file():
     assert (own[..., keys:] == 0).all()
     return expected
 
-  assert_equals_one_file(logits, params, drop_weights=compare)
+  assert_equals_one_file(logits, params, compare, edits=edits)
   assert next(calls, None) is None
 
 
@@ -139,7 +131,7 @@ def test_dropout_is_where_section_5_4_has_it(monkeypatch):
 
   Attention's weights are dropped too, between the softmax and the values.
   """
-  graph, params = model_of(N=2, P_drop=0.3, P_drop_attention=0.5)
+  graph, params = model_of(P_drop_attention=0.5)
   rng, sites = np.random.default_rng(2), []
   masks: dict[float, list[np.ndarray]] = {0.3: [], 0.5: []}
 
@@ -162,8 +154,8 @@ def test_dropout_is_where_section_5_4_has_it(monkeypatch):
   assert_equals_one_file(
     logits,
     params,
-    lambda row, x: x * next(outputs)[row, : x.shape[1]],
     lambda row, x: x * next(weights)[row, :, : x.shape[2], : x.shape[3]],
+    lambda row, x: x * next(outputs)[row, : x.shape[1]],
   )
 
 

@@ -1,4 +1,4 @@
-"""Models that are tables of logits, and a plain search over them to compare with.
+"""Models that are tables of logits, and searches over them.
 
 Each sentence is a model of its own, a table of logits by position and prefix hash, so
 a batch of sentences is a batch of models.
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from toy.independent import BOS, EOS, PAD, Hypothesis, plain_search
+from toy.independent import BOS, EOS, PAD, Hypothesis
 from transformer_jax.decoding.beam_search import Hypotheses, Search, gather
 
 WORDS = 8
@@ -21,7 +21,6 @@ LENGTH = 10
 CONTEXTS = 16
 ALPHAS = (0.0, 0.25, 0.6, 0.8, 1.0, -0.5)  # below 0 is odd, but must be exact too
 PER_ALPHA = 100
-CLOSE = 1e-5  # decisions narrower than this may fall either way in float32
 
 
 class Models(NamedTuple):
@@ -101,21 +100,6 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
   return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
-@functools.cache
-def plain_all(beam: int) -> list[tuple[list[Hypothesis], float]]:
-  logits, limits = all_models()
-  alphas = np.repeat(ALPHAS, PER_ALPHA)
-  context = lambda tokens: functools.reduce(next_context, tokens, 0)
-  return [
-    plain_search(
-      lambda rows, m=m: [m[len(y)][context(y)] for y in rows], limit, beam, alpha
-    )
-    for m, limit, alpha in zip(
-      log_softmax(logits).tolist(), limits, alphas, strict=True
-    )
-  ]
-
-
 def listed(hypotheses: Hypotheses, sentence: int) -> list[Hypothesis]:
   """Returns a sentence's hypotheses without padding and missing ones."""
   entries = []
@@ -133,11 +117,3 @@ def same(a: list[Hypothesis], b: list[Hypothesis]) -> bool:
   return [x[1:] for x in a] == [x[1:] for x in b] and all(
     abs(x[0] - y[0]) < 1e-4 for x, y in zip(a, b, strict=True)
   )
-
-
-def differing(hypotheses: Hypotheses, beam: int) -> int:
-  """Returns for how many models both searches differ, without near ties."""
-  plain = plain_all(beam)
-  clear = [i for i, (_, margin) in enumerate(plain) if margin > CLOSE]
-  assert len(clear) > 0.99 * len(plain)
-  return sum(not same(listed(hypotheses, i), plain[i][0]) for i in clear)
