@@ -4,10 +4,9 @@ import json
 import pathlib
 import shutil
 
-import ml_collections
 import pytest
 
-from configs import base
+from toy.config import tiny
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import flags
@@ -28,8 +27,7 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def to_average(folder: pathlib.Path, every: int, count: int, last=None) -> list[int]:
-  keys = {'checkpoint_every_steps': every, 'keep_checkpoints': 2}
-  config = ml_collections.ConfigDict(keys)
+  config = tiny(checkpoint_every_steps=every)
   return chosen_steps(Run(folder.parent), config, count, last)
 
 
@@ -78,18 +76,17 @@ def test_a_short_run_has_fewer_to_average(folder: pathlib.Path, capsys):
 
 def test_the_best_on_dev(folder: pathlib.Path):
   """It is the best by the config's measure, and alone unless --average is higher."""
-  run, config = Run(folder.parent), base.get_config()
-  config.checkpoint_every_steps = 1
+  run = Run(folder.parent)
 
   def choose(best_by: str, count: int | None = None) -> list[int]:
-    config.best_by = best_by
+    config = tiny(checkpoint_every_steps=1, best_by=best_by)
     (run.workdir / 'config.json').write_text(config.to_json_best_effort())
     return chosen_steps(run, config, count, 'best')
 
   lines = [{'step': s, 'dev_perplexity': abs(s - 2), 'dev_bleu': s} for s in (1, 2, 3)]
   run.metrics.write_text(''.join(json.dumps(line) + '\n' for line in lines))
   with pytest.raises(UserError, match='no best checkpoint .train with --config.b'):
-    choose(config.best_by)
+    choose('')
   assert choose('perplexity') == [2] and choose('perplexity', 2) == [1, 2]
   assert choose('bleu') == [3] and run.best_step() == 3
   run.metrics.write_text('')

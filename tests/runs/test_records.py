@@ -13,17 +13,17 @@ from transformer_jax.runs.records import patience_has_ended, read_records
 
 
 @pytest.mark.parametrize(
-  ('lines', 'message'),
+  ('line', 'message'),
   [
-    (['{"step": "2"}'], 'Expected `int`, got `str` - at `$.step`'),
-    (['{"step": 2, "device": "\udcff"}', '{"step": 3}'], 'utf-8'),
+    ('{"step": "2"}', 'Expected `int`, got `str` - at `$.step`'),
+    ('{"step": 2, "device": "\udcff"}', 'utf-8'),
     # Torn in the middle: the rest of the line is lost, and all after it may be
-    (['{"step": 2, "lo', '{"step": 3}'], 'truncated'),
+    ('{"step": 2, "lo', 'truncated'),
   ],
 )
-def test_a_damaged_line(lines, message: str, tmp_path: pathlib.Path):
+def test_a_damaged_line(line: str, message: str, tmp_path: pathlib.Path):
   path = tmp_path / 'metrics.jsonl'
-  text = '\n'.join(['{"step": 1}', *lines, '{"step": 4}', ''])
+  text = '\n'.join(['{"step": 1}', line, '{"step": 4}', ''])
   path.write_bytes(text.encode(errors='surrogateescape'))
   match = re.escape(f'{path}, line 2: damaged (') + f'.*{re.escape(message)}'
   with pytest.raises(UserError, match=match):

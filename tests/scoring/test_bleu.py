@@ -254,16 +254,13 @@ def few_exchanges(monkeypatch) -> None:
   monkeypatch.setattr(significance, 'EXCHANGES', 500)
 
 
-def write(path: pathlib.Path, lines: list[str]) -> pathlib.Path:
-  path.write_text('\n'.join([*lines, '']))
-  return path
-
-
 @pytest.fixture
 def files(tmp_path: pathlib.Path) -> list[pathlib.Path]:
   """Writes hypotheses, references, and hypotheses of another system."""
   texts = {'hypotheses': BETTER, 'references': REFERENCES, 'worse': WORSE}
-  return [write(tmp_path / name, lines) for name, lines in texts.items()]
+  for name, lines in texts.items():
+    (tmp_path / name).write_text('\n'.join([*lines, '']))
+  return [tmp_path / name for name in texts]
 
 
 def numbers(text: str) -> list[float]:
@@ -287,8 +284,8 @@ def test_tokens_are_not_tokenised_again(files: list[pathlib.Path]):
   lines = [*translations.score_files(*files[:2], None, 'de', True)]
   assert '|case:mixed|eff:no|tok:none|' in lines[0] and '|tok:none|' in lines[2]
   assert lines[6].startswith('The text is tokens as given: ') and len(lines) == 7
-  for path, text in zip(files, (BETTER, REFERENCES), strict=False):
-    write(path, [line.lower() for line in text])
+  for path in files:
+    path.write_text(path.read_text().lower())
   last = [*translations.score_files(*files[:2], None, 'de', True)][-1]
   assert last.startswith('The text is tokens as given, lower-cased: ')
 
