@@ -15,7 +15,7 @@ def encode(words: Vocabulary, lines: list[str]) -> list[list[int]]:
   return words.encode([*map(module.reader(words), lines)])
 
 
-TREES = ['(S (NP DT NN )NP (VP VBD )VP . )S', '(S (NP PRP$ NN )NP )S', '(FRAG UH )FRAG']
+TREES = ['(S (NP DT NN )NP (VP VBD )VP . )S', '(S (NP PRP$ NN )NP )S', '(X a\u2028b )X']
 
 
 def test_tokens_beyond_the_model_are_unknown(tmp_path: pathlib.Path, capsys):
@@ -23,10 +23,10 @@ def test_tokens_beyond_the_model_are_unknown(tmp_path: pathlib.Path, capsys):
   module.learn_tokens([*TREES, '(S', '(S'], path, 5)
   assert 'target_vocab_size=18 would hold all' in capsys.readouterr().err
   assert UNK not in Vocabulary(path).encode(['(S (S'])[0]
-  assert UNK in Vocabulary(path).encode(['UH'])[0]
+  assert UNK in Vocabulary(path).encode(['NN'])[0]
 
 
-TOKENS = '(S )S NN ZZ ZZ1 ▁ a▁b <unk> <unused0> \u2047 \xa0'.split(' ')
+TOKENS = '(S )S NN a\u2028b ZZ1 ▁ a▁b <unk> <unused0> \u2047 \xa0'.split(' ')
 
 
 @settings(max_examples=200)
@@ -39,6 +39,7 @@ def test_no_token_is_ever_lost(tokens_alone: Vocabulary, tokens: list[str]):
   for token, number in zip(tokens, ids, strict=True):
     assert tokens_alone.encode([token]) == [[number]]
     assert number == UNK or tokens_alone.decode([[number]]) == [token]
+    assert number != UNK or token not in ' '.join(TREES).split(' ')
 
 
 @pytest.fixture(scope='module')
