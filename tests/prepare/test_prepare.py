@@ -181,6 +181,9 @@ def test_a_vocabulary_of_another_run(raw: pathlib.Path):
     (tuned.vocabulary, tuned.target_vocabulary), entries, strict=True
   ):
     assert (now.sha256, now.from_run, now.sentences) == (before.sha256, True, 0)
+  moved = keys | {'data.name': 'moved', 'init_from.run': str(raw / 'gone')}
+  resumed = ensure(tiny(**moved), LINES, raw.parent / 'data', raw, run=run)
+  assert read_card(resumed).vocabulary == tuned.vocabulary, 'a run has it already'
   keys |= {'data.name': 'other', 'init_from.vocabulary': '0' * 64}
   with pytest.raises(UserError, match=r'is not the vocabulary \(0{12}\) that other is'):
     ensure(tiny(**keys), LINES, raw.parent / 'data', raw)

@@ -84,7 +84,6 @@ def looped(
   trainer: Counter,
   interruption: Interruption | None = None,
   start: int = 0,
-  perplexity: loop.MeasurePerplexity = lambda _: 2.0,
   bleu: loop.MeasureBleu | None = None,
   **changes: int,
 ) -> tuple[Kept, list[dict]]:
@@ -95,7 +94,8 @@ def looped(
   config.update({'train_steps': trainer.last, 'checkpoint_every_steps': 4})
   config.update({'log_every_steps': 2} | changes)
   state = TrainState(np.int32(start), {'w': np.float32(start)}, ())
-  before, measures = run.records(), (interruption or Interruption(), perplexity, bleu)
+  before = run.records()
+  measures = interruption or Interruption(), lambda _: 2.0, bleu
   with Log(run, start, trainer.last) as log:
     one = loop.Loop(trainer, config, before, log, kept, *measures)
     try:
@@ -103,17 +103,6 @@ def looped(
     except SystemExit as end:
       kept.end = end
   return kept, run.records()
-
-
-def test_patience(tmp_path: pathlib.Path, capsys):
-  """It ends two checkpoints after the best; started again, before any step."""
-  perplexities = iter([5.0, 3.0, 3.0, 4.0])
-  options = {'perplexity': lambda _: next(perplexities), 'patience': 2}
-  kept, records = looped(tmp_path, Counter(40), **options)
-  assert kept.steps == [4, 8, 12, 16] and best_step(records, 'perplexity') == 8
-  assert 'step 16: no better dev perplexity in 2 ' in capsys.readouterr().err
-  again, _ = looped(tmp_path, Counter(40), start=16, **options)
-  assert again.steps == []
 
 
 def test_dev_bleu(tmp_path: pathlib.Path, capsys):

@@ -108,20 +108,12 @@ def test_a_loss_of_one_device_that_is_not_finite_is_noticed_by_all(monkeypatch):
   jax.tree.map(np.testing.assert_array_equal, jax.device_get(state)[1:], before[1:])
 
 
-OTHERS = {'warmup_steps': 3, 'rate_factor': 0.5}
-OTHERS |= {'adam_b1': 0.8, 'adam_b2': 0.95, 'adam_epsilon': 1e-3}
-
-
-@pytest.mark.parametrize('changes', [{}, OTHERS])
-def test_adam_is_the_papers(changes: dict[str, float]):
-  """Five updates by the rate of Equation 3; and with other numbers than the paper's."""
+def test_adam_by_equation_3():
+  """Five updates; the config's numbers differ from the paper's."""
   config = base.get_config()
-  config.update(changes)
-  b1, b2, epsilon = config.adam_b1, config.adam_b2, config.adam_epsilon
-  warmup, factor = config.warmup_steps, config.rate_factor
-  if not changes:
-    assert (b1, b2, epsilon, warmup, factor) == (0.9, 0.98, 1e-9, 4000, 1.0)
-    assert float(step.learning_rate(config)(3999)) == pytest.approx(6.987712e-4)
+  config.update({'adam_b1': 0.8, 'adam_b2': 0.95, 'adam_epsilon': 1e-3})
+  config.update({'warmup_steps': 3, 'rate_factor': 0.5})
+  b1, b2, epsilon, warmup, factor = 0.8, 0.95, 1e-3, 3, 0.5
   transform = step.adam(config)
   rng = np.random.default_rng(0)
   gradients = rng.normal(size=(5, 7)) * np.logspace(-9, 1, 7)
