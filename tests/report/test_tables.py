@@ -43,6 +43,7 @@ def test_table_3_in_miniature_beside_the_papers():
   ]
   assert cells(text, 'C1', 1)[1:6] == ['N 2', 'N 1', '1', '6.11', '7.00 ± 0.43']
   assert [row for row in paper.TABLE_3 if f'| {row} |' in text] == ['base', 'C1']
+  assert '| row | PPL verdict | BLEU verdict | PPL |' in text  # a phone shows three
   assert "Not the paper's corpus, nor its base model (here N 3, d_model 128" in text
 
 
