@@ -17,7 +17,6 @@ from toy.names import renamed
 from transformer_jax.decoding.translate import search_of
 from transformer_jax.machine.devices import Devices
 from transformer_jax.model import build
-from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.transformer import search_weights
 from transformer_jax.reference import compute
 from transformer_jax.training.step import StepInput, TrainState, adam
@@ -90,34 +89,6 @@ def test_dropout_keeps_the_mean():
   np.testing.assert_allclose(np.unique(first), [0, 1.25])
   assert abs((first == 0).mean() - 0.2) < 0.02
   assert ((first == 0) != (second == 0)).any()
-
-
-def test_dropout_is_where_the_package_has_it(monkeypatch):
-  """With the same mask at each site, embeddings of both sides included."""
-  graph, params = model(1)
-  source, target = map(jnp.asarray, batch(0))
-  masks: list[np.ndarray] = []
-  rng = np.random.default_rng(0)
-
-  def drop(x: jax.Array) -> jax.Array:
-    masks.append(rng.integers(0, 2, x.shape).astype(np.float32))
-    return x * masks[-1]
-
-  @jax.jit
-  def logits(params: Any) -> jax.Array:
-    memory = one_file.encode(params, source, drop)
-    return one_file.decode(params, memory, target, drop)
-
-  @jax.jit
-  def expected(params: Any) -> jax.Array:
-    with jax.disable_jit():  # otherwise equal layers would share a mask
-      return nnx.merge(graph, params)(source, target, forms.dropout_key()).logits
-
-  ours = logits(renamed(params))
-  same = iter(masks)
-  monkeypatch.setattr(Dropout, '__call__', lambda self, x: x * next(same))
-  close(ours, expected(params))
-  assert next(same, None) is None
 
 
 @pytest.mark.parametrize('alpha', [0, 0.6, 2])
