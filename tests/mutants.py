@@ -4,7 +4,8 @@
 
 mutmut makes the mutants of each function, in a clone of the last commit. This file is
 also a plugin of pytest there: it imports the room's tests once, and forks for each
-mutant, in random order for MINUTES. The tests of its file run first, long ones last.
+mutant, in random order for MINUTES. The tests of its file run first, long ones last;
+`slow` ones don't run, since few would notice their failure before a night.
 mutmut's own runs give a mutant only the tests that called its function, and miss those
 that use what a fixture has called before. cosmic-ray starts pytest and JAX for each.
 
@@ -32,7 +33,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / 'results' / 'mutants.json'
 SETTINGS = '[mutmut]\nsource_paths=transformer_jax/\n'  # mutmut reads setup.cfg
-TESTS = ['-n0', '-q', '-p', 'mutants', '-m', 'not torch and not devices']
+TESTS = ['-n0', '-q', '-p', 'mutants', '-m', 'not (slow or torch or devices)']
 KEY = 'MUTANT_UNDER_TEST'  # mutmut's functions read their variant from it
 reports: dict[str, tuple[float, bool]] = {}  # of a test: its seconds, and did it fail?
 
