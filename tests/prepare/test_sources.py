@@ -195,7 +195,7 @@ def test_files_of_dev(raw: pathlib.Path):
 
 OWN_MESSAGES = [
   ('zh-Hant-en,{}', 'a region is written with _, as in my.py:zh_Hant-en'),
-  ('CS-EN,{}', "'CS' is not a code of a language .* such as de, .* small letters"),
+  ('CS-EN,{}', "'CS' is not a code of a language .* such as de, .* lowercase"),
   ('en-en,{}', 'two different languages'),
   ('cs-en,{}/none', 'none/train.cs: no such file'),
 ]

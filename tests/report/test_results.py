@@ -100,7 +100,7 @@ def test_every_row_is_taken_for_what_its_config_says(option: str):
     ('E', {'model.positions': 'sinusoid'}, {}, 'positions is sinusoid, not learned'),
     ('D1', {}, {'beam': 1}, 'not in Table 3: beam 1, alpha 0.6, not beam 4, alpha 0.6'),
     ('D1', {}, {'alpha': 1.0}, 'beam 4, alpha 1.0, not beam 4, alpha 0.6'),
-    ('D1', {}, {'averaged': [3000, 3125]}, '2 checkpoints averaged, not 1'),
+    ('D1', {}, {'averaged': [3000, 3125]}, 'averaged, not 1 .see --average.'),
     ('D1', {}, {'step': 3000}, '3,000 of 3,125 updates'),
     ('D1', {}, {'split': 'test'}, 'scored on test_2016_flickr, which is test, not dev'),
   ],

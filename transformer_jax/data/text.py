@@ -142,7 +142,7 @@ def nfc(line: str) -> str:
 
 
 def normalise(line: str, data: ConfigDict) -> str:
-  """Returns a line in small letters (data.lowercase) and in NFC (data.nfc)."""
+  """Returns a line in lowercase (data.lowercase) and in NFC (data.nfc)."""
   line = line.lower() if data.lowercase else line
   return nfc(line) if data.nfc else line
 
@@ -175,5 +175,5 @@ def check_code(code: str) -> None:
   if not CODE.fullmatch(code):
     raise UserError(
       f'{code!r} is not a code of a language (ISO 639), such as de, hsb, pt_BR or '
-      'zh_Hant: small letters, and a region or script after _'
+      'zh_Hant: lowercase, and a region or script after _'
     )

@@ -181,5 +181,5 @@ def _readme(run: Run, steps: list[int], library: str, loading: str) -> Iterator[
   if config.data.tokenized:
     yield 'Its text is tokenised, source and target.'
   if config.data.lowercase:
-    yield 'It reads small letters alone: lower-case a sentence first.'
+    yield 'It was trained on lowercase text: lowercase a sentence first.'
   yield from ('', loading)

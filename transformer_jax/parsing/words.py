@@ -136,7 +136,7 @@ def word_class(word: str, first: bool) -> str:
 def replace_unknown(sentence: str, is_known: Callable[[str], bool]) -> str:
   """Returns the sentence with its unknown words replaced by their classes.
 
-  An unknown first word is written in small letters if it is then known.
+  An unknown first word is lowercased if it is then known.
   """
   words = []
   for position, word in enumerate(sentence.split(' ')):

@@ -397,6 +397,7 @@ def unmet_conditions(run: ScoredRun, table: int, averaged: int = 1) -> Iterator[
     decoded = f'beam {result.beam}, alpha {result.alpha}'
     yield f'{decoded}, not beam {paper.BEAM}, alpha {paper.ALPHA}'
   if len(result.averaged) != averaged:
-    yield f'{len(result.averaged)} checkpoints averaged, not {averaged}'
+    remedy = ' (see --average)' if table == 3 else ''
+    yield f'{len(result.averaged)} checkpoints averaged, not {averaged}{remedy}'
   if result.step != run.config['train_steps']:
     yield f'{result.step:,} of {run.config["train_steps"]:,} updates'
