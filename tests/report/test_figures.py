@@ -71,6 +71,9 @@ def test_each_row_is_drawn_at_its_differences(drawn: dict[str, Figure]):
     ends = ['← better', 'worse →'] if n == 0 else ['← worse', 'better →']
     titles = [axes.get_title(loc=loc) for loc in ('left', 'center', 'right')]
     assert titles == [ends[0], JUDGED[n].column, ends[1]]
+    (legend,) = figure.legends
+    markers = [handle.get_marker() for handle in legend.legend_handles]
+    assert markers == ['o', '|', 'None', 'D'] and 'paper' in legend.texts[3].get_text()
 
 
 def test_curves_have_a_panel_for_each_measure(drawn: dict[str, Figure]):

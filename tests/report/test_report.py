@@ -75,6 +75,7 @@ def test_the_whole_report(prepared, tmp_path: pathlib.Path, capsys):
     ('base', 1, 'target', 20.0, 4),
     ('base', 2, 'x', 20.1, 4),
     ('D1', 1, 'y', 15.0, 4),
+    ('E', 1, 'v', 19.9, 4),
     ('A1', 1, 'z', 19.0, 1),
   ):
     line = f'<i>{word}</i> sentence {{n}} of some words'
@@ -113,7 +114,8 @@ def test_the_whole_report(prepared, tmp_path: pathlib.Path, capsys):
   summary = ' '.join(out.split())
   for part in (
     'Table 3 Base, 2 seeds: perplexity 5.15 ± ',
-    'Claims Of 7 claims 1 is undecided, 6 were not run.',
+    'Claims Of 7 claims 2 are undecided, 5 were not run.',
+    f'{module.POWER} E: ',
     'Missing rows A1, A2, ',
     'run.A1.1 (row A1) is not in Table 3: beam 1, ',
     'undecided Dropout helps against over-fitting.',
