@@ -43,12 +43,10 @@ REFUSED = [
       ('train_steps', 2**31),
       *(('rate_factor', x) for x in (0.0, 1e38, math.nan, math.inf)),
       *((k, x) for k in ('epsilon_ls', 'model.P_drop', 'adam_b1') for x in (1.0, -0.1)),
-      ('dtype', 'half'),
       ('model.positions', 'rotary'),
       ('data.files.train', 'train'),
       # Values of another type, as in a config.json that was edited by hand
       ('beam', '4'),
-      ('data.tokenized', 'no'),
     )
   ),
   ({'model': []}, r'model=\[\]: '),

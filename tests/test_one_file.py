@@ -34,9 +34,9 @@ def rank_promotion():
     yield
 
 
-def config_of(N: int, P_drop: float = 0.0) -> Any:
+def config_of(N: int) -> Any:
   config = base.get_config()
-  config.model.update(SIZES | {'N': N, 'vocab_size': TOKENS, 'P_drop': P_drop})
+  config.model.update(SIZES | {'N': N, 'vocab_size': TOKENS, 'P_drop': 0.0})
   config.update({'dtype': 'float32', 'slices': 1, 'warmup_steps': WARMUP})
   return config
 

@@ -33,16 +33,6 @@ def test_requirements_are_the_core_and_all_extras():
   assert lines[1:] == [requirement for one in lists for requirement in one]
 
 
-def test_the_lock_has_all_requirements_and_names_no_host():
-  lock = (ROOT / 'requirements.lock').read_text()
-  locked = {line.partition('==')[0] for line in lock.splitlines() if '==' in line}
-  files = [ROOT / folder / 'requirements.txt' for folder in ('.', 'tests', 'docs')]
-  lines = [line for path in files for line in path.read_text().splitlines()]
-  wanted = {name_of(line).replace('_', '-') for line in lines if '>=' in line}
-  assert len(wanted) > 20 and wanted <= locked
-  assert '://' not in lock and str(ROOT) not in lock
-
-
 def test_extras_bring_the_modules_that_errors_name():
   installed = importlib.metadata.packages_distributions()
   for module in EXTRAS.keys() & installed.keys():
