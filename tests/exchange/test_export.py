@@ -69,7 +69,10 @@ def test_hugging_face_searches_as_the_config_says(marian: pathlib.Path):
   assert generation | search == generation
   config = {'activation_function': 'relu', 'scale_embedding': True}
   config |= {'decoder_start_token_id': 2, 'forced_eos_token_id': None}
+  config |= {'architectures': ['MarianMTModel'], 'd_model': 24, 'vocab_size': 60}
   assert read('config') | config == read('config')
+  tokenizer = {'source_lang': 'en', 'target_lang': 'de', 'split_special_tokens': True}
+  assert read('tokenizer_config') | tokenizer == read('tokenizer_config')
   vocabulary = {row: piece for piece, row in read('vocab').items()}
   spm = sentencepiece.SentencePieceProcessor(model_file=str(marian / 'target.spm'))
   assert vocabulary == {row: spm.id_to_piece(row) for row in range(60)}
