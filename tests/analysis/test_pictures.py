@@ -32,7 +32,7 @@ SENTENCES = [sentence(WORDS, ['Das', 'da', '</s>']), sentence(['a', '</s>'], ['<
 
 def test_pictures_of_the_chosen_layers(tmp_path: pathlib.Path):
   """The words are text, whatever fonts are here."""
-  choice = pictures.choose(SENTENCES, 'cross', [1, 3], [2], None)
+  choice = pictures.choose(SENTENCES, 'cross', [1, 3], [2], 'da')
   written = pictures.write(tmp_path / 'new', SENTENCES, choice)
   forms = [f'{f}.{end}' for f in ('lines', 'maps') for end in ('svg', 'png')]
   layers = [f'{n}.cross.layer-{layer}' for n in (1, 2) for layer in (1, 3)]
@@ -44,6 +44,8 @@ def test_pictures_of_the_chosen_layers(tmp_path: pathlib.Path):
     svg = (tmp_path / 'new' / f'1.cross.layer-3.{form}.svg').read_text()
     for words in (title, 'Das', '$5$', '&lt;b&gt;fett&lt;/b&gt;', 'שלום'):
       assert f'>{words}</text>' in svg
+  svg = lambda n: (tmp_path / 'new' / f'{n}.cross.layer-3.lines.svg').read_text()
+  assert svg(1).count('id="patch_') > svg(2).count('id="patch_'), 'squares of a word'
 
 
 def test_what_is_drawn_by_default():
