@@ -26,13 +26,14 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
   return tmp_path / 'checkpoints'
 
 
-def to_average(folder: pathlib.Path, every: int, count: int, last=None) -> list[int]:
-  config = tiny(checkpoint_every_steps=every)
+def to_average(folder: pathlib.Path, every: int, count=None, last=None) -> list[int]:
+  config = tiny(checkpoint_every_steps=every, average_last=2)
   return chosen_steps(Run(folder.parent), config, count, last)
 
 
 def test_one_that_is_missing_is_not_left_out(folder: pathlib.Path, capsys):
   """Among those to average, or as the newest; --average and --step choose others."""
+  assert to_average(folder, 1) == [2, 3], 'as many as the config says'
   add(folder, 4, 5, 6)
   assert to_average(folder, 1, 3) == [4, 5, 6]
   (folder / '5' / MANIFEST).unlink()
@@ -79,7 +80,7 @@ def test_the_best_on_dev(folder: pathlib.Path):
   run = Run(folder.parent)
 
   def choose(best_by: str, count: int | None = None) -> list[int]:
-    config = tiny(checkpoint_every_steps=1, best_by=best_by)
+    config = tiny(checkpoint_every_steps=1, average_last=2, best_by=best_by)
     (run.workdir / 'config.json').write_text(config.to_json_best_effort())
     return chosen_steps(run, config, count, 'best')
 
