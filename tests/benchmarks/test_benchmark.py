@@ -42,19 +42,6 @@ def tiny(**changes: Any) -> ml_collections.ConfigDict:
   return toy.config.tiny(**options | changes)
 
 
-@pytest.fixture(scope='module')
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-  raw = toy.corpus.write_raw(tmp_path_factory.mktemp('toy') / 'raw')
-  toy.corpus.prepare(raw)
-  return raw.parent / 'data' / 'toy'
-
-
-@pytest.fixture
-def quick_products(monkeypatch) -> None:
-  monkeypatch.setattr(timing, 'SIZES', {'cpu': (16, 32)})
-  monkeypatch.setattr(timing, 'MIN_SECONDS', 0.001)
-
-
 def test_each_program_runs_in_every_position():
   calls = []
   programs = {name: lambda _, name=name: calls.append(name) for name in 'abc'}
@@ -95,9 +82,12 @@ class Recorder:
 
 
 @pytest.mark.slow
-def test_training(corpus: pathlib.Path, quick_products: None):
+def test_training(tmp_path: pathlib.Path, monkeypatch):
   """Two rounds of three updates: tokens, rates, utilisation, and what a rival sees."""
-  rival = Recorder()
+  monkeypatch.setattr(timing, 'SIZES', {'cpu': (16, 32)})
+  monkeypatch.setattr(timing, 'MIN_SECONDS', 0.001)
+  toy.corpus.prepare(toy.corpus.write_raw(tmp_path / 'raw'))
+  corpus, rival = tmp_path / 'data' / 'toy', Recorder()
   result = training.measure(tiny(), corpus, {'them': rival}, each=3, rounds=2)
   result = json.loads(json.dumps(result))
   batches = Trainer(tiny(), read_split(corpus, 'train')).batches
@@ -170,62 +160,50 @@ def test_no_sentence_is_cut():
 RESULTS = pathlib.Path(__file__).parents[2] / 'results'
 
 
-@pytest.mark.parametrize(
-  ('file', 'what', 'line'),
-  [
+def test_this_commit_against_a_stored_row():
+  """A commit of half the speed, on another device; another model is refused."""
+  config = base.get_config('en-de')
+  for file, what, line in (
     ('base.784x32.h200', 'training', '0.500 of its 730,393 target tokens/s'),
     ('decoding.base.h200', 'decoding', 'beam 4, rows of 128, 3003 sentences: 0.500 of'),
-  ],
-)
-def test_this_commit_against_a_stored_row(file: str, what: str, line: str):
-  """A commit of half the speed, on another device; another model is refused."""
-  path, config = RESULTS / f'benchmark-{file}.json', base.get_config('en-de')
-  stored = run.read_stored(path, what, config)
-  result = json.loads(path.read_text())
-  for some in result.get('runs', [result]):
-    some['columns']['ours']['target_tokens_per_second'] /= 2
-  result['machine']['device'] = 'CPU'
-  text = '\n'.join(run.comparison(result, stored))
-  assert stored['machine']['commit'][:8] in text and line in text
-  assert 'not the same device: CPU against 1 x NVIDIA H200' in text
-  assert 'versions' not in text
+  ):
+    path = RESULTS / f'benchmark-{file}.json'
+    stored, result = run.read_stored(path, what, config), json.loads(path.read_text())
+    for some in result.get('runs', [result]):
+      some['columns']['ours']['target_tokens_per_second'] /= 2
+    result['machine']['device'] = 'CPU'
+    text = '\n'.join(run.comparison(result, stored))
+    assert line in text and 'versions' not in text
+    assert 'not the same device: CPU against 1 x NVIDIA H200' in text
   config.model.N = 2
-  with pytest.raises(UserError, match=f'it measured {what} of .*a file with {what} of'):
-    run.read_stored(path, what, config)
+  with pytest.raises(UserError, match='it measured decoding of .*a file with decoding'):
+    run.read_stored(path, 'decoding', config)
   with pytest.raises(UserError, match='no result of scripts.benchmark'):
-    run.read_stored(RESULTS / 'figures.json', what, config)
+    run.read_stored(RESULTS / 'figures.json', 'decoding', config)
 
 
-def test_messages_about_rivals(monkeypatch):
-  """Before anything is prepared or started."""
-  text = pathlib.Path('none')
+def test_what_is_refused(monkeypatch):
+  """Rivals, before anything is prepared or started."""
   monkeypatch.setattr(importlib.util, 'find_spec', lambda name: name != 'ctranslate2')
-  for what, name, changes, message in (
-    ('training', 'marian', {}, '--rivals=marian: not one of huggingface'),
-    ('training', 'ctranslate2', {}, 'ctranslate2 cannot train'),
-    ('decoding', 'huggingface.compiled', {}, 'compiled is timed in training'),
-    ('decoding', 'ctranslate2', {}, 'ctranslate2 is not installed: pip install'),
-    ('training', 'huggingface', {'target_vocab_size': 9}, 'cab_size=9, but with 0'),
-    ('training', 'huggingface', {'positions': 'learned'}, "but with 'sinusoid'"),
-    ('training', 'huggingface', {'d_v': 5}, 'need h d_k = h d_v = d_model'),
+  monkeypatch.setattr(platform, 'start', lambda slices: None)  # JAX has started
+  monkeypatch.setattr(jax.config, 'update', lambda *_: None)
+  kernels = {'rows': [16], 'tries': ['relu'], 'kernels': True}
+  for what, options, changes, message in (
+    ('training', {'rivals': ['marian']}, {}, '--rivals=marian: not one of huggingface'),
+    ('training', {'rivals': ['ctranslate2']}, {}, 'ctranslate2 cannot train'),
+    ('decoding', {'rivals': ['huggingface.compiled']}, {}, 'is timed in training'),
+    ('decoding', {'rivals': ['ctranslate2']}, {}, 'is not installed: pip install'),
+    ('training', {'rivals': ['huggingface']}, {'target_vocab_size': 9}, 'but with 0'),
+    ('training', {'rivals': ['huggingface']}, {'d_v': 5}, 'need h d_k = h d_v = d_mo'),
+    ('training', {'rows': [16, 32]}, {}, '--rows: training takes one number'),
+    ('training', kernels, {}, '--kernels: only NVIDIA'),
   ):
     config = tiny()
     config.model.update(changes)
     with pytest.raises(UserError, match=message):
-      run.measure(what, config, OPTIONS._replace(rivals=[name], text=text), [])
+      run.measure(what, config, OPTIONS._replace(**options), [])
   with pytest.raises(UserError, match='translation is timed, not parsing'):
     run.measure('decoding', tiny(task='parsing'), OPTIONS, [])
-
-
-def test_options_of_training_that_are_refused(monkeypatch):
-  monkeypatch.setattr(platform, 'start', lambda slices: None)  # JAX has started
-  monkeypatch.setattr(jax.config, 'update', lambda *_: None)
-  for changes, message in (
-    ({'rows': [16, 32]}, '--rows: training takes one number'),
-    ({'rows': [16], 'tries': ['relu'], 'kernels': True}, '--kernels: only NVIDIA'),
-  ):
-    with pytest.raises(UserError, match=message):
-      run.measure('training', tiny(), OPTIONS._replace(**changes), [])
 
 
 @pytest.mark.torch
@@ -245,8 +223,7 @@ def test_hugging_face_and_ctranslate2_decode():
 
 @pytest.mark.torch
 def test_hugging_face_trains_alike_compiled():
-  """A shape that is not compiled yet would be."""
-  torch = pytest.importorskip('torch')
+  pytest.importorskip('torch')
   pytest.importorskip('transformers')
   random = np.random.default_rng(1)
   side = lambda length: random.integers(4, 60, (2, 3, length), np.int32)
@@ -260,8 +237,3 @@ def test_hugging_face_trains_alike_compiled():
       losses[name].append(program.wait())
   eager, compiled = losses.values()
   assert eager == pytest.approx(compiled, rel=1e-5) and eager[0] > eager[1] > eager[2]
-  with torch.compiler.set_stance('fail_on_recompile'):
-    other = Batch(side(5), side(5), pairs)
-    programs['huggingface'].step(other)
-    with pytest.raises(RuntimeError, match='recompile'):
-      programs['huggingface.compiled'].step(other)

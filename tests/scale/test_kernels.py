@@ -121,15 +121,11 @@ def test_cross_entropy():
   ('config', 'target'),
   [
     (base.get_config(), 'h100:8'),
-    (base.get_config(), 'h200:1'),
-    (big.get_config(), 'h100:8'),
+    (big.get_config(), 'h200:1'),
     (table3.get_config('A1'), 'h100:8'),
-    (table3.get_config('B1'), 'h100:8'),
-    (table3.get_config('C5'), 'h100:8'),
-    (multi30k.get_config(), 'h100:8'),
     (parsing.get_config('craft'), 'h200:1'),
   ],
-  ids=['base', 'base-h200', 'big', 'A1', 'B1', 'C5', 'multi30k', 'craft'],
+  ids=['base', 'big', 'A1', 'craft'],
 )
 def test_a_step_compiles(config: Any, target: str):
   """For source and target that differ in length."""
