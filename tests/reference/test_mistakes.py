@@ -1,7 +1,9 @@
 """check_mine names each mistake that another hand plants, and no other."""
 
+import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Collection
@@ -53,6 +55,27 @@ def of(*groups: str) -> list[str]:
   order = ['forward', 'learning_rate', 'gradient', 'update', kit.SEARCHES[0]]
   first = lambda x: next(group for group in order if x.affects(group))
   return [name for name, x in MISTAKES.items() if first(x) in groups]
+
+
+@pytest.mark.slow
+def test_the_kit_is_written_again(tmp_path: pathlib.Path, monkeypatch):
+  """By one_file.py; gradients and updates are stored in float32."""
+  stored = [*kit.FOLDER.iterdir()]
+  shutil.copy(kit.FOLDER / 'bleu.json', tmp_path)
+  monkeypatch.setattr(kit, 'FOLDER', tmp_path)
+  kit.write()
+  rounded = lambda text: json.loads(text, parse_float=lambda x: round(float(x), 6))
+  for path in stored:
+    ours = tmp_path / path.name
+    if path.suffix == '.json':
+      assert rounded(ours.read_text()) == rounded(path.read_text()), path
+      continue
+    arrays, known = map(safetensors.load_file, (ours, path))
+    assert arrays.keys() == known.keys()
+    limits = (1e-6, 1e-7) if path.stem == 'backward' else (1e-12, 1e-12)
+    for name, x in arrays.items():
+      assert x.dtype == known[name].dtype
+      np.testing.assert_allclose(x, known[name], *limits, err_msg=name)
 
 
 def test_no_alarm_for_a_right_model(tmp_path: pathlib.Path, capsys):
