@@ -6,7 +6,7 @@ import scipy.stats
 
 from configs import table3 as configs
 from toy.results import cells, changed, family, of_config, scored
-from transformer_jax.report import comparison, paper, results
+from transformer_jax.report import comparison, results
 from transformer_jax.report.page import markdown
 from transformer_jax.report.report import describe_group
 from transformer_jax.report.results import ScoredRun
@@ -42,7 +42,6 @@ def test_table_3_in_miniature_beside_the_papers():
     '2.40 M',
   ]
   assert cells(text, 'C1', 1)[1:6] == ['N 2', 'N 1', '1', '6.11', '7.00 ± 0.43']
-  assert [row for row in paper.TABLE_3 if f'| {row} |' in text] == ['base', 'C1']
   assert '| row | PPL verdict | BLEU verdict | PPL |' in text  # a phone shows three
   assert "Not the paper's corpus, nor its base model (here N 3, d_model 128" in text
 
@@ -116,18 +115,6 @@ def test_differences_from_base():
   assert cells(text, 'E')[1:3] == ['disagrees', 'undecided (13 of 100)']
   assert 'Not run: A1, A2, ' in text and '| B1 |' not in text
   assert 'can show differences of 0.50 PPL and 0.99 BLEU or more' in text
-
-
-def test_power_is_how_often_equal_rows_are_called_so():
-  rng, agreed = np.random.default_rng(2), 0
-  spread, margin = comparison.Noise(0.25, 10), 0.4
-  for _ in range(2000):
-    mean = rng.normal(0, 0.25 * (2 / 3) ** 0.5)
-    measured = comparison.Noise(0.25 * (rng.chisquare(10) / 10) ** 0.5, 10)
-    half, narrow = (comparison.margin(measured, 3, 3, level=x) for x in (0.95, 0.9))
-    one = comparison.Difference([], mean, half, narrow, margin, 0)
-    agreed += one.verdict == 'agrees'
-  assert comparison.power(spread, margin, 3, 3) == pytest.approx(agreed / 20, abs=4)
 
 
 def test_a_row_of_ones_own_has_no_verdict():
@@ -206,7 +193,6 @@ SIZES = [('C2', WORSE), ('C4', WORSE), ('C6', WORSE), ('C5', BETTER)]
   [
     ('One', [('A1', WORSE)], 'agrees'),
     ('One', [('A1', BETTER)], 'disagrees'),
-    ('One', [('A1', SAME)], 'undecided'),
     ('One', [('A1', (7.0, 20.1))], 'undecided'),  # BLEU tells nothing
     ('One', [('A1', (7.0, 24.0))], 'disagrees'),  # in BLEU
     ('One', [], 'not run'),
@@ -217,7 +203,6 @@ SIZES = [('C2', WORSE), ('C4', WORSE), ('C6', WORSE), ('C5', BETTER)]
     # although the paper's BLEU of C3 fell, too
     ('Bigger', [*SIZES, ('C3', WORSE), ('C7', BETTER)], 'undecided'),
     ('Learned', [('E', SAME)], 'undecided'),
-    ('Learned', [('E', BETTER)], 'disagrees'),
     ('Label', [('D3', (3.0, 16.0))], 'agrees'),
   ],
 )
