@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from toy.steps import example, steps_on
+from toy.steps import ShardMapDevices, course, example, steps_on
 from transformer_jax.machine.devices import (
   Devices,
   compile_if_it_fits,
@@ -84,6 +84,16 @@ def test_the_state_is_updated_in_place():
   steps = steps_on(8)
   state, _ = steps(steps.initialize(), *example())  # the first may be the host's memory
   steps(state, *example())
+  assert all(array.is_deleted() for array in jax.tree.leaves(state))
+
+
+@pytest.mark.devices
+@pytest.mark.slow
+def test_shard_map_can_replace_pmap():
+  twin = steps_on(8, kind=ShardMapDevices)
+  jax.tree.map(np.testing.assert_array_equal, course(steps_on(8)), course(twin))
+  state, _ = twin(twin.initialize(), *example())
+  twin(state, *example())
   assert all(array.is_deleted() for array in jax.tree.leaves(state))
 
 

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from toy.programs import SERVER, free_port
-from toy.steps import Course, Steps, assert_same_course, course, course_on_one
+from toy.steps import (
+  Course,
+  ShardMapDevices,
+  Steps,
+  assert_same_course,
+  course,
+  course_on_one,
+)
 from transformer_jax.machine import hosts
 from transformer_jax.machine.errors import UserError
 
@@ -84,12 +91,14 @@ def one_of_two(number: int, address: str) -> tuple[Course, int]:
   jax.config.update('jax_num_cpu_devices', 4)
   hosts.join_hosts(address, 2, number)
   assert jax.device_count() == 8 and hosts.is_first_host() == (number == 0)
-  return course(Steps(None)), int(hosts.from_first_host(np.int32(7 + number)))
+  measured, twin = course(Steps(None)), course(Steps(None, kind=ShardMapDevices))
+  jax.tree.map(np.testing.assert_array_equal, measured, twin)
+  return measured, int(hosts.from_first_host(np.int32(7 + number)))
 
 
 @pytest.mark.slow
 def test_two_processes_are_one():
-  """Both have the losses of one device."""
+  """Both have the losses of one device, by pmap and, bit for bit, by shard_map."""
   address = f'localhost:{free_port()}'
   arguments = [(number, address) for number in (0, 1)]
   with SERVER.Pool(2) as pool:
