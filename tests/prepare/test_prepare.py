@@ -28,10 +28,8 @@ from transformer_jax.data.corpus import (
 from transformer_jax.data.vocabulary import model_pb2
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
-from transformer_jax.parsing.task import TREES
 from transformer_jax.prepare import prepare as module
-from transformer_jax.prepare.prepare import ensure, write_corpus
-from transformer_jax.prepare.sources import Source
+from transformer_jax.prepare.prepare import ensure
 from transformer_jax.tasks import LINES
 
 
@@ -187,24 +185,6 @@ def test_a_vocabulary_of_another_run(raw: pathlib.Path):
   keys |= {'data.name': 'other', 'init_from.vocabulary': '0' * 64}
   with pytest.raises(UserError, match=r'is not the vocabulary \(0{12}\) that other is'):
     ensure(tiny(**keys), LINES, raw.parent / 'data', raw)
-
-
-def test_words_are_counted_where_they_are_text(tmp_path: pathlib.Path):
-  """Words of subtrees do not count: 'rare' occurs once, in many subtrees."""
-  text = [(line, 'X') for line in ('a rare dog', 'a dog', 'a dog dog', 'a dog')]
-  pieces = [('rare', 'X')] * 9
-  sources = [
-    Source('text', (), lambda: iter(text)),
-    Source('pieces', (), lambda: iter(pieces), is_derived=True),
-  ]
-  splits = {'train': sources, 'dev': sources[:1], 'test': sources[:1]}
-  sizes = {'model.vocab_size': 12, 'model.target_vocab_size': 6}
-  config = tiny(**sizes, **{'data.reader': 'trees', 'data.whole_words': True})
-  write_corpus(config, TREES, splits, tmp_path)
-  words = Corpus.open(tmp_path / 'toy').vocabularies().source
-  assert '▁rare' not in words.pieces() and '▁dog' in words.pieces()
-  side = Sentences(tmp_path / 'toy' / 'train.source')
-  assert side.lengths.tolist() == [4, 3, 4, 3] + [2] * 9
 
 
 def test_warning_of_another_newstest(raw: pathlib.Path, capsys, monkeypatch):

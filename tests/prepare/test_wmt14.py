@@ -173,15 +173,17 @@ def refused(data: pathlib.Path, message: str) -> None:
     [*module.tfds_source(BOTH, data).pairs()]
 
 
-def test_prepared_as_tfrecord(host, tmp_path: pathlib.Path):
-  """Other programs prepare tfrecord; it has the same pairs, and damage is named."""
+def test_tfrecord_and_damage(host, tmp_path: pathlib.Path, monkeypatch):
+  """Other programs prepare tfrecord, of the same pairs; messages say what to do."""
   data = tmp_path / 'data'
   source = module.tfds_source(BOTH, data)
-  (shard,) = source.files
+  (shard,), pairs = source.files, [*source.pairs()]
   builder = wmt14.Wmt14Translate(config='de-en', data_dir=data)
   raw = decode.DeserializeMethod.RAW_BYTES
   records = [*builder.as_data_source('train', deserialize_method=raw)]
-  pairs = [*source.pairs()]
+  content = shard.read_bytes()
+  shard.write_bytes(content[: len(content) // 2])
+  refused(data, 'array_record.*: missing or damaged')
   framed = [struct.pack('<Q4x', len(one)) + one + bytes(4) for one in records]
   whole = b''.join(framed)
   other = shard.with_name(shard.name.replace('array_record', 'tfrecord'))
@@ -194,21 +196,10 @@ def test_prepared_as_tfrecord(host, tmp_path: pathlib.Path):
   for size in (len(whole) - 1, between_records):
     other.write_bytes(whole[:size])
     refused(data, 'tfrecord.*: missing or damaged')
-
-
-def test_damage(host, tmp_path: pathlib.Path, monkeypatch):
-  """Each message says what to do."""
-  data = tmp_path / 'data'
-  (shard,) = module.tfds_source(BOTH, data).files
-  whole = shard.read_bytes()
-  shard.write_bytes(whole[: len(whole) // 2])
-  refused(data, 'array_record.*: missing or damaged')
-  shard.write_bytes(whole)
-  (shard.parent / 'dataset_info.json').write_text('{')
-  refused(data, 'tfds cannot get WMT14')
-  shutil.rmtree(shard.parent)
   monkeypatch.setitem(module.COUNTS, 'de-en', 7)
   refused(data, 'does not have the 7 training pairs of WMT14 de-en')
+  info.write_text('{')
+  refused(data, 'tfds cannot get WMT14')
 
 
 def test_other_languages():
