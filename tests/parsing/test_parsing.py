@@ -133,18 +133,24 @@ def test_a_parser_is_tuned_to_another_treebank(run: Run, tmp_path: pathlib.Path)
 
 
 def test_a_parser_may_write_numbers_and_read_whole_words(tmp_path: pathlib.Path):
-  """Its targets have a number for each word, its sources one piece."""
+  """Its targets have a number for each word, its sources one piece.
+
+  Words of subtrees do not count: 'rare' occurs once, in several subtrees.
+  """
   config = config_of(tmp_path)
+  with (tmp_path / 'train.mrg').open('a') as file:
+    file.write(sentence(random.Random(0)).replace('NN dog', 'NN rare'))
   config.data.update({'numbers': True, 'whole_words': True})
   config.data.files.train = ('train', 'train+subtrees')
   config.model.update({'vocab_size': 30, 'target_vocab_size': 30})
-  corpus = prepare.ensure(config, TREES, tmp_path / 'data', tmp_path)
-  sources, targets = Corpus.open(corpus).text('dev')
-  lengths = [side.lengths for side in Corpus.open(corpus).split('dev')]
-  assert [*lengths[0]] == [len(line.split()) + 1 for line in sources]
-  both = zip(sources, targets, strict=True)
-  more = [len(source.split()) + len(target.split()) + 1 for source, target in both]
-  assert [*lengths[1]] == more, 'a number for each word'
+  corpus = Corpus.open(prepare.ensure(config, TREES, tmp_path / 'data', tmp_path))
+  pieces = corpus.vocabularies().source.pieces()
+  assert '▁dog' in pieces and '▁rare' not in pieces
+  lengths = [side.lengths.tolist() for side in corpus.split('dev')]
+  counts = [[len(x.split()) for x in lines] for lines in corpus.text('dev')]
+  both = zip(*counts, strict=True)
+  assert lengths[0] == [words + 1 for words in counts[0]]
+  assert lengths[1] == [words + tokens + 1 for words, tokens in both]
   with pytest.raises(UserError, match='whole_words needs a vocabulary of the target'):
     config.model.target_vocab_size = 0
     prepare.ensure(config, TREES, tmp_path / 'another', tmp_path)
@@ -179,7 +185,6 @@ def test_a_target_is_tokens_or_a_tree():
   st.lists(st.sampled_from(TOKENS) | st.text(max_size=3), max_size=12).map(' '.join),
 )
 def test_any_output_of_any_line_is_a_tree_of_its_words(line: str, output: str):
-  """It has one line, which LF alone ends."""
   finished, _ = PARSING.finish(line, output)
   assert '\n' not in finished
   words = trees.words(line)

@@ -1,6 +1,5 @@
 """The PCFG's best trees, its tags of unknown words, and its flat trees."""
 
-import gzip
 import hashlib
 import operator
 import pathlib
@@ -9,20 +8,15 @@ import random
 import pytest
 
 from transformer_jax.machine.errors import UserError
-from transformer_jax.parsing import pcfg, treebanks, trees
+from transformer_jax.parsing import pcfg, trees
 from transformer_jax.parsing.trees import Tree
 
-ROOT = pathlib.Path(__file__).parents[2]
 LOW = '(S (NP (N they)) (VP (V saw) (NP (NP (N it)) (PP (P with) (NP (N it))))))'
 BARE = '(S (NP (N it)) (VP (V slept)))'
 
 
 def read(*lines: str) -> list[Tree]:
   return [*trees.parse(lines, 'made')]
-
-
-def tree(line: str) -> Tree:
-  return read(line)[0]
 
 
 RULES = {
@@ -45,28 +39,17 @@ def random_tree(rng: random.Random, label: str = 'S', depth: int = 0) -> str:
 
 
 def test_best_trees_are_for_ever():
-  """Those in results/parsing must come again."""
+  """Those in results/parsing must come again; and repair changes no tree."""
   rng = random.Random(1)
-  treebank = [tree(random_tree(rng)) for _ in range(300)]
+  treebank = read(*(random_tree(rng) for _ in range(300)))
+  assert read(*map(str, treebank)) == treebank
+  assert [trees.repair(one.tokens, one.words) for one in treebank] == treebank
   grammar = pcfg.Grammar(treebank[:250])
   short = [one for one in treebank[250:] if len(one.words) < 20]
   parsed = [grammar.parse(one.words) for one in short]
   assert (len(short), sum(map(operator.eq, short, parsed))) == (42, 29)
   text = '\n'.join(map(str, parsed))
   assert hashlib.sha256(text.encode()).hexdigest()[:16] == 'fed52f29665db43c'
-
-
-@pytest.mark.slow
-def test_trees_of_results(shared_data: pathlib.Path):
-  grammar = pcfg.Grammar(treebanks.read_whole(shared_data / 'gum/train.mrg'))
-  with gzip.open(ROOT / 'results/parsing/pcfg.gum.dev.mrg.gz', 'rt') as lines:
-    stored = read(*lines)  # words are not in it
-  gold = treebanks.read_whole(shared_data / 'gum/dev.mrg')
-  pairs = [pair for pair in zip(gold, stored, strict=True) if len(pair[0].words) < 6]
-  assert len(pairs) == 313
-  for one, expected in pairs:
-    parsed = grammar.parse(one.words) or trees.repair([], one.words)
-    assert parsed.tokens == expected.tokens
 
 
 def test_what_the_grammar_cannot_read_has_no_tree():

@@ -91,19 +91,10 @@ def test_a_search_under_the_mask_finds_the_best_trees():
   mask, size = TreeMask.of(PLAIN), len(PLAIN)
   logits = np.random.default_rng(0).normal(0, 3, (rows, size, size))
   look_up = jax.vmap(operator.getitem)
-  search = Search(
-    step=lambda tokens, _, cache, tables: (look_up(tables, tokens), cache),
-    cache_lengths=[limit],
-    beam=beam,
-    nbest=beam,
-    alpha=1.0,
-    bos=BOS,
-    eos=EOS,
-    pad=PAD,
-    mask=lambda state: mask(
-      state.live, state.position, jnp.full(rows, words), state.limits
-    ),
-  )
+  step = lambda tokens, _, cache, tables: (look_up(tables, tokens), cache)
+  lengths = jnp.full(rows, words)
+  of_trees = lambda state: mask(state.live, state.position, lengths, state.limits)
+  search = Search(step, [limit], beam, beam, 1.0, BOS, EOS, PAD, of_trees)
   cache = BeamCache(jnp.zeros((rows, beam)))
   tables = jnp.asarray(logits, jnp.float32)
   run = jax.jit(lambda *state: search(*state))

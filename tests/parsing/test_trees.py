@@ -1,7 +1,5 @@
 """Trees to tokens and back; repair makes a tree of any tokens."""
 
-import pathlib
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +41,6 @@ def test_a_tree_is_words_and_tokens():
 
 
 def test_trees_share_lines_and_lines_share_trees():
-  """Roots are no part of them."""
   lines = '(S1 (S (A a))) (ROOT (B b)) (S', '', '(C', '\tc)', ') (D d)\r'
   read = [(' '.join(tree.words), ' '.join(tree.tokens)) for tree in parse(*lines)]
   assert read == [('a', '(S A )S'), ('b', 'B'), ('c', '(S C )S'), ('d', 'D')]
@@ -55,9 +52,8 @@ def test_words_may_have_spaces_that_are_not_ascii():
   assert trees.words(' 1\xa0000\ta\u2028b (x)') == [*tree.words, '-LRB-x-RRB-']
 
 
-@pytest.mark.parametrize(
-  ('lines', 'error'),
-  [
+def test_damaged_trees_are_named_with_their_lines():
+  for lines, error in (
     (['(S (A a))', '', '(S (A a)', '', ''], 'line 3: .* starts here is not closed'),
     (['(S (A a))', '(S (A a)))'], r"line 2: '\)' stands outside brackets"),
     (['( (S (A a))', '( (S (A a))))'], 'line 1: the tree that starts here lacks'),
@@ -65,16 +61,13 @@ def test_words_may_have_spaces_that_are_not_ascii():
     (['(S (A a b))'], r"line 1: '\( A a b \)' is not one tag"),
     (['(S', None], 'line 2: not UTF-8'),
     (['(S (A a))', '(S (NP (-NONE- *)))'], 'line 2: a tree without words'),
-  ],
-)
-def test_damaged_trees_are_named_with_their_lines(lines: list[str | None], error: str):
-  with pytest.raises(UserError, match=f'^a.mrg, {error}'):
-    raise parse(*lines)[-1]
+  ):
+    with pytest.raises(UserError, match=f'^a.mrg, {error}'):
+      raise parse(*lines)[-1]
 
 
-@pytest.mark.parametrize(
-  ('tokens', 'expected'),
-  [
+def test_repair():
+  for tokens, expected in (
     ('(S (NP A B', '(S (NP A B )NP )S'),
     ('(S (NP A )S B', '(S (NP A )NP )S B'),
     ('(S (NP A )VP B )S', '(S (NP A )NP B )S'),
@@ -86,11 +79,9 @@ def test_damaged_trees_are_named_with_their_lines(lines: list[str | None], error
     ('', 'XX XX'),
     ('(S A ( ) (B )B a(b B )S', '(S A B )S'),
     ('(TOP (S A -NONE- B )S )TOP', '(S A B )S'),
-  ],
-)
-def test_repair(tokens: str, expected: str):
-  tree = trees.repair(tokens.split(), ['a', 'b'])
-  assert tree == (['a', 'b'], expected.split())
+  ):
+    tree = trees.repair(tokens.split(), ['a', 'b'])
+    assert tree == (['a', 'b'], expected.split())
 
 
 @given(st.integers(1, 5000), st.booleans())
@@ -99,25 +90,3 @@ def test_depth_has_no_limit(depth: int, closed: bool):
   tree = trees.repair(tokens, ['a'])
   assert parse(str(tree)) == [tree]
   assert tree.tokens == ['(S'] * depth + ['A'] + [')S'] * depth
-
-
-@pytest.mark.slow
-def test_every_tree_of_the_treebanks_makes_a_round_trip(shared_data: pathlib.Path):
-  paths, count, flawed = sorted(shared_data.rglob('*.mrg')), 0, []
-  if not paths:
-    pytest.skip(f'no treebanks in {shared_data}')
-  for path in paths:
-    with path.open(encoding='utf-8', newline='\n') as lines:
-      for tree in trees.parse(lines, str(path)):
-        if isinstance(tree, UserError):
-          flawed.append(path)
-          continue
-        for kept in (tree, Tree(tree.words, trees.without_tags(tree.tokens))):
-          sentence = ' '.join(kept.words)
-          repaired = trees.repair(kept.tokens, trees.words(sentence))
-          assert repaired == kept
-          assert [*trees.parse([str(repaired)], 'made')] == [kept]
-        count += 1
-  assert count > 10_000
-  craft = shared_data / 'craft/train.mrg'
-  assert flawed == [craft] * (4 * (craft in paths))
