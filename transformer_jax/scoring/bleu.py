@@ -44,7 +44,7 @@ class TextMetric:
   replaces: bool = False
 
   def percent(self, hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """Returns the score without its interval; arguments and errors are score()'s."""
+    """Returns the score without its interval."""
     texts = self._texts(hypotheses, references)
     return self.metric.corpus_score(texts[0], [texts[1]]).score
 
@@ -53,9 +53,6 @@ class TextMetric:
 
     The interval's centre is the mean score of the resampled test sets, its width the
     range of the middle 95 % of them. It may pass 100.
-
-    Raises:
-      UserError: no sentences, or unequal numbers of them.
     """
     texts = self._texts(hypotheses, references)
     whole = self.metric.corpus_score(
@@ -74,7 +71,7 @@ class TextMetric:
 
     Args:
       systems: outputs of one run or of several, whose counts are added.
-      baselines: the same number of others. Errors are score()'s.
+      baselines: the same number of others.
     """
     ours, theirs = (self._counts(runs, references) for runs in (systems, baselines))
     score = lambda sums: self.metric._compute_score_from_stats(sums).score
@@ -91,13 +88,7 @@ class TextMetric:
   def _texts(
     self, hypotheses: Sequence[str], references: Sequence[str]
   ) -> list[list[str]]:
-    if len(hypotheses) != len(references):
-      raise UserError(
-        f'{len(hypotheses)} hypotheses but {len(references)} references: '
-        'each needs one reference'
-      )
-    if not hypotheses:
-      raise UserError('no sentences to score')
+    assert len(hypotheses) == len(references) > 0, 'see check_lines()'
     if self.replaces:
       hypotheses = [*map(moses.replace_unicode_punctuation, hypotheses)]
     return [[*hypotheses], [*references]]
