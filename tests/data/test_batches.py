@@ -117,7 +117,6 @@ def test_order_is_for_ever(sizes, expected: str, tmp_path: pathlib.Path):
 @settings(max_examples=100)
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=30), st.integers(1, 7))
 def test_chosen_lengths_pad_least(lengths: list[int], count: int):
-  """Of all choices."""
   padded = lambda bounds: sum(min(b for b in bounds if b >= n) for n in lengths)
   *values, longest = sorted({*lengths})
   choices = (

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toy.corpus import learn
+from toy.config import tiny
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
-from transformer_jax.machine.errors import UserError
+from transformer_jax.prepare.prepare import learners
 
 # Whatever is printable and likely, and some that naive code trips over: no-break and
 # ideographic spaces, combining and zero-width characters, an emoji, a replacement.
@@ -21,7 +21,7 @@ SENTENCES = ['one and two and three', 'two plus two', 'eins und zwei und drei']
 @pytest.fixture(scope='module')
 def words(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
   path = tmp_path_factory.mktemp('vocabulary') / 'vocabulary.model'
-  learn([LETTERS, ODD, *SENTENCES], path, 160)
+  learners(tiny())[0]([LETTERS, ODD, *SENTENCES], path, 160)
   return Vocabulary(path)
 
 
@@ -52,17 +52,10 @@ def test_text_survives(words: Vocabulary, parts: list[str]):
 
 def test_bytes_and_unk_are_unknown_text(tmp_path: pathlib.Path):
   path = tmp_path / 'vocabulary.model'
-  learn(['eins zwei drei ' * 20] * 50, path, 280, byte_fallback=True)
+  learn, _ = learners(tiny(**{'data.byte_fallback': True}))
+  learn(['eins zwei drei ' * 20] * 50, path, 280)
   words = Vocabulary(path)
   space, *rare = ids = words.encode(['ж'])[0]
   assert space == words.space and UNK not in rare and words.decode([ids]) == ['ж']
   expected = [i in {UNK, *rare} for i in (PAD, EOS, UNK, space, *rare)]
   assert words.is_unknown[[PAD, EOS, UNK, space, *rare]].tolist() == expected
-
-
-def test_refused_files(tmp_path: pathlib.Path):
-  path = tmp_path / 'vocabulary.model'
-  for content in (b'', b'junk'):
-    path.write_bytes(content)
-    with pytest.raises(UserError, match='vocabulary.model: not a SentencePiece model'):
-      Vocabulary(path)

@@ -103,7 +103,6 @@ def test_either_direction(pair: tuple[str, str]):
 
 
 def test_other_text_is_not_refused():
-  """Toy corpora, other languages, empty text, untranslated text."""
   numbers = [[line.decode() for line in side] for side in toy.corpus.number_lines(200)]
   polish = ['Ala ma kota a kot ma Alę'], ['El gato de Ana es muy grande']
   for sides in (numbers, polish, ([''], [''])):
@@ -145,7 +144,6 @@ def test_a_sample_is_of_text_and_seed(tmp_path_factory, rows: list[int], data):
 
 
 def test_equal_pairs_are_sampled_like_others(tmp_path: pathlib.Path):
-  """Some are in the sample, in proportion."""
   rows = [*range(500)] + [500] * 500
   chosen, other = (sample(tmp_path, rows, 100, seed) for seed in (0, 1))
   assert len(chosen) == 100 and 30 < chosen.count(500) < 70 and chosen != other

@@ -3,17 +3,13 @@
 import hashlib
 import os
 import pathlib
-import re
 import shutil
-import subprocess
-import sys
 import unicodedata
 
 import pytest
-import scipy.stats
 
 from toy.config import tiny
-from toy.corpus import decoded, number_lines, prepare, write, write_raw
+from toy.corpus import decoded, number_lines, prepare, write
 from transformer_jax.data.corpus import (
   NEWSTEST,
   SPLITS,
@@ -23,7 +19,6 @@ from transformer_jax.data.corpus import (
   Sentences,
   corpus_settings,
   read_card,
-  read_split,
 )
 from transformer_jax.data.vocabulary import model_pb2
 from transformer_jax.machine.errors import UserError
@@ -49,7 +44,6 @@ def test_text_comes_through(raw: pathlib.Path, monkeypatch):
   (entry,) = about.splits['train'].sources
   assert entry.files == {f'train.{x}': sha256(raw / f'train.{x}') for x in ('en', 'de')}
   assert (about.vocabulary.pieces, about.vocabulary.sentences) == (60, 400)
-  assert sorted(path.name for path in folder.parent.iterdir()) == ['toy', 'toy.lock']
 
 
 def test_what_is_left_out_is_counted(raw: pathlib.Path, capsys):
@@ -77,8 +71,6 @@ def test_a_sample_of_training_pairs(raw: pathlib.Path):
     train = prepare(raw, tiny(**few | seed)).splits['train']
     assert train.kept == 50 and train.dropped == {'beyond train_pairs=50': 150}
     samples[name] = decoded(raw.parent / 'data' / name, 'train.source')
-  lines = iter((raw / 'train.en').read_text().splitlines())
-  assert all(line in lines for line in samples['toy']), 'in their order'
   assert samples['toy'] == samples['a'] != samples['b']
 
 
@@ -105,10 +97,6 @@ def test_a_target_in_another_order_is_named(raw: pathlib.Path, capsys):
     prepare(raw, tiny(**{'data.name': name}))
     said = capsys.readouterr().err
     assert ('train: long sources have short targets' in said) == (name == 'shuffled')
-  both = read_split(raw.parent / 'data' / name, 'train')
-  expected = scipy.stats.spearmanr(*(text.lengths for text in both)).statistic
-  printed = float(re.search(r'rank correlation ([-.\d]+);', said)[1])
-  assert printed == pytest.approx(expected, abs=0.02)
 
 
 @pytest.mark.parametrize('nfc', [False, True])
@@ -122,10 +110,9 @@ def test_unknown_pieces_are_counted(nfc: bool, raw: pathlib.Path, capsys):
   unknown = splits['dev'].unknown
   assert unknown['source'] == 0 and (unknown['target'] > 0.1) != nfc
   assert splits['train'].unknown == {'source': 0, 'target': 0}
-  share = f'0.00% of the source, {unknown["target"]:.2%} of the target'
-  said = capsys.readouterr().err
   odd = sum(unicodedata.normalize('NFC', x) != x for x in dev.read_text().splitlines())
-  assert share in said and (f': {odd} references are not in NFC' in said) == nfc
+  said = capsys.readouterr().err
+  assert (f': {odd} references are not in NFC' in said) == nfc
   kept = (raw.parent / 'data' / 'toy' / 'dev.target.txt').read_text()
   assert kept == dev.read_text(), 'references stay as they are'
 
@@ -156,6 +143,7 @@ def test_a_vocabulary_of_ones_own(raw: pathlib.Path, tmp_path: pathlib.Path):
     (own(learned, target_vocab_size=9), 'is of both languages'),
     (own(learned, vocab_size=70), 'give --config.model.vocab_size=60'),
     (own(other), "normaliser is 'nmt_nfkc', .* spm_train --norm.*=identity --pad_id=0"),
+    (own(raw / 'dev.en'), 'dev.en: not a SentencePiece model'),
     (own(tmp_path / 'none'), r'none: no such file \(--config.data.vocabulary\)'),
   ):
     with pytest.raises(UserError, match=message):
@@ -166,7 +154,6 @@ def test_a_vocabulary_of_ones_own(raw: pathlib.Path, tmp_path: pathlib.Path):
 
 
 def test_a_vocabulary_of_another_run(raw: pathlib.Path):
-  """It has one of the target's own too."""
   first = prepare(raw, tiny(**{'model.target_vocab_size': 40}))
   entries = first.vocabulary, first.target_vocabulary
   assert [(x.pieces, x.sentences) for x in entries] == [(60, 200), (40, 200)]
@@ -269,24 +256,3 @@ def test_other_text_is_not_taken_for_it(raw: pathlib.Path, tmp_path, capsys):
   folder.symlink_to(tmp_path / 'nowhere')  # the work would end at this name
   with pytest.raises(UserError, match='toy: neither a folder nor a link to one'):
     ensure(*ask, gone)
-
-
-@pytest.mark.slow
-def test_memory_does_not_hold_the_text(tmp_path: pathlib.Path):
-  """Thirty times the text takes little more memory."""
-  script = (
-    'import pathlib, sys, resource; from toy import corpus; '
-    'corpus.prepare(pathlib.Path(sys.argv[1])); '
-    'print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)'
-  )
-  environment = os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)}
-  peaks = []
-  for times in (50, 1500):
-    raw = tmp_path / str(times) / 'raw'
-    write_raw(raw)
-    for path in raw.glob('train.*'):
-      path.write_bytes(path.read_bytes() * times)
-    command = [sys.executable, '-c', script, raw]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    peaks.append(int(done.stdout.split()[-1]))
-  assert peaks[1] - peaks[0] < 40, peaks  # MB

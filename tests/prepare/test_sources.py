@@ -150,8 +150,6 @@ def test_own_files_and_their_sizes(tmp_path: pathlib.Path, monkeypatch):
     config = my.get_config(f'cs-en,{folder}')
     names.add(config.data.name)
     assert config.data.raw_dir == str(folder) and config.model.N == 3
-    assert 4 * config.warmup_steps <= config.train_steps
-    assert config.checkpoint_every_steps * 20 <= config.train_steps
     assert bool(config.patience) == (pairs < 20_000)
     assert (config.model.vocab_size == 400) == (pairs == 150)
     held_out = min(1000, pairs // 10)
@@ -159,9 +157,9 @@ def test_own_files_and_their_sizes(tmp_path: pathlib.Path, monkeypatch):
     tokens = 10 * (pairs - 2 * held_out)
     epochs = config.train_steps * config.tokens_per_batch / tokens
     assert 80 < epochs < 102 or config.train_steps in (100, 12_000)
+    assert config.warmup_steps == min(2000, config.train_steps // 4)
     highest = config.rate_factor * config.warmup_steps**-0.5
     assert highest == pytest.approx(2000**-0.5)  # that of 2,000 updates of warm-up
-  assert (config.train_steps, config.warmup_steps) == (12_000, 2000)
   assert len(names) == 4
   monkeypatch.setattr(my, 'FEW', 100_000)
   assert my.get_config(f'cs-en,{folder}').model == base.get_config().model
@@ -185,18 +183,15 @@ def test_files_of_dev(raw: pathlib.Path):
     my.get_config(f'de-en,{raw}')
 
 
-OWN_MESSAGES = [
-  ('zh-Hant-en,{}', 'a region is written with _, as in my.py:zh_Hant-en'),
-  ('CS-EN,{}', "'CS' is not a code of a language .* such as de, .* lowercase"),
-  ('en-en,{}', 'two different languages'),
-  ('cs-en,{}/none', 'none/train.cs: no such file'),
-]
-
-
-@pytest.mark.parametrize(('argument', 'message'), OWN_MESSAGES)
-def test_own_files_that_are_refused(argument: str, message: str, raw: pathlib.Path):
-  with pytest.raises(UserError, match=message):
-    sources.find_user_text(argument.format(raw))
+def test_own_files_that_are_refused(raw: pathlib.Path):
+  for argument, message in (
+    ('zh-Hant-en,{}', 'a region is written with _, as in my.py:zh_Hant-en'),
+    ('CS-EN,{}', "'CS' is not a code of a language .* such as de, .* lowercase"),
+    ('en-en,{}', 'two different languages'),
+    ('cs-en,{}/none', 'none/train.cs: no such file'),
+  ):
+    with pytest.raises(UserError, match=message):
+      sources.find_user_text(argument.format(raw))
 
 
 REFUSED = [

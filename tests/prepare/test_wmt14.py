@@ -146,38 +146,32 @@ def host(tmp_path: pathlib.Path, monkeypatch) -> Iterator[pathlib.Path]:
     server.shutdown()
 
 
-def test_downloaded_prepared_and_read(host, tmp_path: pathlib.Path, monkeypatch):
-  """The second time it reads what it has prepared; TensorFlow is not imported.
-
-  What memory does not hold tfds shuffles through a file for each of 118 records, more
-  than a process may open, as through a thousand for all of WMT14.
-  """
-  monkeypatch.setattr(shuffle, 'MAX_MEM_BUFFER_SIZE', 1000)
-  limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-  resource.setrlimit(resource.RLIMIT_NOFILE, (100, limits[1]))
-  try:
-    source = module.tfds_source(BOTH, tmp_path / 'data')
-  finally:
-    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-  pairs = [*source.pairs()]
-  assert collections.Counter(pairs) == EXPECTED
-  assert source.name == 'wmt14_translate/de-en/1.0.0 train' and len(source.files) == 1
-  shutil.rmtree(host)
-  again = module.tfds_source(('de', 'en'), tmp_path / 'data')
-  assert [*again.pairs()] == [*again.pairs()] == [pair[::-1] for pair in pairs]
-  assert 'tensorflow' not in sys.modules
-
-
 def refused(data: pathlib.Path, message: str) -> None:
   with pytest.raises(UserError, match=f'(?s){message}.*--raw_dir, or one that tfds'):
     [*module.tfds_source(BOTH, data).pairs()]
 
 
-def test_tfrecord_and_damage(host, tmp_path: pathlib.Path, monkeypatch):
-  """Other programs prepare tfrecord, of the same pairs; messages say what to do."""
-  data = tmp_path / 'data'
-  source = module.tfds_source(BOTH, data)
+def test_downloaded_prepared_and_read(host, tmp_path: pathlib.Path, monkeypatch):
+  """The second time it reads what it has prepared; TensorFlow is not imported.
+
+  What memory does not hold tfds shuffles through a file for each of 118 records, more
+  than a process may open, as through a thousand for all of WMT14. Other programs
+  prepare tfrecord, of the same pairs. What is damaged is named.
+  """
+  monkeypatch.setattr(shuffle, 'MAX_MEM_BUFFER_SIZE', 1000)
+  limits, data = resource.getrlimit(resource.RLIMIT_NOFILE), tmp_path / 'data'
+  resource.setrlimit(resource.RLIMIT_NOFILE, (100, limits[1]))
+  try:
+    source = module.tfds_source(BOTH, data)
+  finally:
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
   (shard,), pairs = source.files, [*source.pairs()]
+  assert collections.Counter(pairs) == EXPECTED
+  assert source.name == 'wmt14_translate/de-en/1.0.0 train'
+  shutil.rmtree(host)
+  again = module.tfds_source(('de', 'en'), data)
+  assert [*again.pairs()] == [*again.pairs()] == [pair[::-1] for pair in pairs]
+  assert 'tensorflow' not in sys.modules
   builder = wmt14.Wmt14Translate(config='de-en', data_dir=data)
   raw = decode.DeserializeMethod.RAW_BYTES
   records = [*builder.as_data_source('train', deserialize_method=raw)]

@@ -3,7 +3,7 @@
 import os
 import pathlib
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from toy.config import tiny
 from transformer_jax.data import vocabulary
 from transformer_jax.data.corpus import SPLITS, Card, Sentences, read_card, token_writer
-from transformer_jax.prepare.prepare import learners, write_corpus
+from transformer_jax.prepare.prepare import write_corpus
 from transformer_jax.prepare.sources import Reader
 from transformer_jax.tasks import LINES
 
@@ -58,17 +58,6 @@ def prepare(
   config, data_dir = config or tiny(), raw.parent / 'data'
   write_corpus(config, reader, reader.sources(config, raw, None), data_dir)
   return read_card(data_dir / config.data.name)
-
-
-def learn(
-  sentences: Iterable[str],
-  path: pathlib.Path,
-  size: int,
-  byte_fallback: bool = False,
-) -> None:
-  """Learns byte pairs."""
-  learn_pieces, _ = learners(tiny(**{'data.byte_fallback': byte_fallback}))
-  learn_pieces(sentences, path, size)
 
 
 def write_tokens(path: pathlib.Path, sentences: Sequence[Sequence[int]]) -> None:
