@@ -26,7 +26,6 @@ def test_a_failed_export_leaves_no_folder(
 
 
 def test_what_a_format_cannot_be(workdir: pathlib.Path, tmp_path: pathlib.Path):
-  """Its model, its dtype."""
   stored, out = json.loads((workdir / 'config.json').read_text()), tmp_path / 'out'
   for format, sizes, message in (
     ('huggingface', {'d_k': 4}, 'model.h x model.d_k is 12, but 24 in a Marian model'),
@@ -76,6 +75,3 @@ def test_hugging_face_searches_as_the_config_says(marian: pathlib.Path):
   vocabulary = {row: piece for piece, row in read('vocab').items()}
   spm = sentencepiece.SentencePieceProcessor(model_file=str(marian / 'target.spm'))
   assert vocabulary == {row: spm.id_to_piece(row) for row in range(60)}
-  head = '---\nlanguage:\n- en\n- de\npipeline_tag: translation\n'
-  head += 'library_name: transformers\n---\n\n# run: en to de\n'
-  assert (marian / 'README.md').read_text().startswith(head)

@@ -145,14 +145,10 @@ def test_what_a_page_shows_at_first(tmp_path: pathlib.Path):
   size = flops.parameters(Run(workdir).config().model)
   assert len(base64.b64decode(model['parameters'])) == 2 * size
   assert f'{size:,} parameters' in shown.pop('about')
-  assert shown == {
-    'title': 'English to xx',
-    'rights': '</script> of mine',
-    'languages': ['en', 'xx'],
-    'text': 'Where is the nearest station?',
-    **{'beam': 4, 'alpha': 0.6, 'sentences': [], 'N': 3, 'H': 3},
-    **{'kind': 'cross', 'layer': 1, 'heads': [0, 1, 2], 'word': None},
-  }
+  expected = {'title': 'English to xx', 'rights': '</script> of mine', 'N': 3, 'H': 3}
+  expected |= {'beam': 4, 'alpha': 0.6, 'kind': 'cross', 'layer': 1, 'heads': [0, 1, 2]}
+  expected |= {'languages': ['en', 'xx'], 'sentences': [], 'word': None}
+  assert shown == expected | {'text': 'Where is the nearest station?'}
 
 
 @pytest.mark.slow

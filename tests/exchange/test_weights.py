@@ -49,19 +49,6 @@ def test_ctranslate2_scores_as_the_run_does(
   assert 'beam_size=4, length_penalty=0.6,' in (folder / 'README.md').read_text()
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings('ignore:cut at the length limit')
-def test_ctranslate2_translates_as_the_run_does(workdir: pathlib.Path, tmp_path):
-  export(workdir, 'ctranslate2', tmp_path / 'out', None, None, None)
-  model = transformer_jax.load(workdir, decode_dtype='float32', beam=1)
-  names = model.vocabularies.source.pieces()
-  source = [names[i] for i in model.source_ids(TEXTS[:1])[0][:-1]]
-  theirs = ctranslate2.Translator(str(tmp_path / 'out'))
-  (output,) = theirs.translate_batch([source], beam_size=1, max_decoding_length=12)
-  ((best,),) = model.hypotheses(TEXTS[:1])
-  assert output.hypotheses[0][: len(best.tokens)] == model.pieces(best)
-
-
 def test_hugging_face_gets_the_same_model(
   workdir: pathlib.Path, marian: pathlib.Path, model: LoadedRun, tmp_path, monkeypatch
 ):
