@@ -172,7 +172,6 @@ def greedy(workdir: pathlib.Path, tmp_path_factory) -> LoadedRun:
 
 
 def test_an_evaluation(greedy: LoadedRun, capsys):
-  """What it prints, writes and records."""
   run, interruption = greedy.run, Interruption()
   folder = run.workdir.parent / 'data' / 'toy'
   prepared = Corpus.open(folder)
@@ -243,9 +242,6 @@ def test_scores_of_files_equal_those_of_the_split(greedy: LoadedRun):
   other = workdir.parent / 'other.txt'
   other.write_text('\n'.join([*references[:-1], 'zwei']))
   assert 'has the references' not in next(evaluate_files(greedy, paths[0], other))
-  other.write_text('zwei\n')
-  with pytest.raises(UserError, match='has 12 .* has 1'):
-    next(evaluate_files(greedy, paths[0], other))
 
 
 @pytest.mark.slow

@@ -72,7 +72,6 @@ def test_a_hypothesis_and_its_pieces(model: LoadedRun):
 
 @pytest.mark.filterwarnings('ignore:cut at the length')
 def test_documented_code_runs(workdir: pathlib.Path, monkeypatch):
-  """The code of docs/python.md."""
   page = pathlib.Path(transformer_jax.__file__).parents[1] / 'docs' / 'python.md'
   blocks = re.findall('```python\n(.*?)```', page.read_text(), re.DOTALL)
   monkeypatch.chdir(workdir)
