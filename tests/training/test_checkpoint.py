@@ -59,14 +59,6 @@ def names(folder: pathlib.Path) -> list[str]:
   return sorted(path.name for path in folder.iterdir())
 
 
-def test_restores_the_same_bits(kept: pathlib.Path):
-  params, opt_state = trees(2)
-  restored = checkpoint.restore(kept, 2, *trees(9))
-  assert restored.step == 2
-  assert bits(restored.params) == bits(params)
-  assert bits(restored.opt_state) == bits(opt_state)
-
-
 def test_average(folder: pathlib.Path):
   """The mean of known trees, rounded once to float32; none of a damaged one."""
   example = trees(9)[0]
@@ -142,7 +134,7 @@ def test_a_damaged_checkpoint_is_skipped(folder: pathlib.Path, capsys):
     path = max(files(folder, 3), key=lambda path: path.stat().st_size)
     flip(path, random.Random(seed))
     restored = checkpoint.restore_newest(folder, *trees(9))
-    assert restored.step == 2 and bits(restored.params) == bits(trees(2)[0])
+    assert restored.step == 2 and bits(restored[1:]) == bits(trees(2))
     said = capsys.readouterr().err
     assert path.name in said and f'{folder / "3"} is renamed 3.damaged' in said
     assert names(folder) == ['1', '2', '3.damaged']
