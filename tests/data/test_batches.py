@@ -17,19 +17,6 @@ from transformer_jax.data.batches import Batches, choose_lengths, train_batches
 from transformer_jax.data.corpus import Sentences, Split, token_writer
 from transformer_jax.data.vocabulary import EOS, PAD
 
-
-def written(
-  sentences: list[list[int]], folder: pathlib.Path, name: str = 'x'
-) -> Sentences:
-  write_tokens(folder / name, sentences)
-  return Sentences(folder / name)
-
-
-def sentences(lengths: list[int], seed: int = 0) -> list[list[int]]:
-  rng = np.random.default_rng(seed)
-  return [rng.integers(4, 65536, n).tolist() for n in lengths]
-
-
 PAIRS = st.lists(
   st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=120
 )
@@ -45,9 +32,14 @@ SIZES = {
 @given(pairs=PAIRS, sizes=st.fixed_dictionaries(SIZES))
 def test_every_pair_once_an_epoch(pairs: list[tuple[int, int]], sizes: dict[str, int]):
   """Each row has the ids of its pair, EOS and PAD."""
-  ids = [sentences([pair[i] for pair in pairs], i) for i in (0, 1)]
+  rng, sides = np.random.default_rng(0), []
+  draw = lambda lengths: [rng.integers(4, 65536, n).tolist() for n in lengths]
+  ids = [draw(lengths) for lengths in zip(*pairs, strict=True)]
   with tempfile.TemporaryDirectory() as folder:
-    sides = [written(ids[i], pathlib.Path(folder), f'x.{i}') for i in (0, 1)]
+    for i in (0, 1):
+      path = pathlib.Path(folder) / f'x.{i}'
+      write_tokens(path, ids[i])
+      sides.append(Sentences(path))
   stream, slices = Batches(*sides, **sizes), sizes['slices']
   assert len(stream.shapes) <= sizes['max_shapes']
   for epoch in (0, 3):

@@ -3,7 +3,7 @@
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -29,22 +29,16 @@ NUMBERED = pieces_of('(A )A (B )B x #1 #2'.split())
 PARTLY = pieces_of('(A )A (B )B x #1'.split())  # word 2 has no number
 
 
-def permit(mask: TreeMask) -> Callable[..., np.ndarray]:
-  """Returns the mask of hypotheses of one sentence each: [rows, W] bool."""
-  one = lambda tokens, *state: mask(tokens[:, None], *state)[:, 0] == 0
-  jitted = jax.jit(one)
-  return lambda *state: np.asarray(jitted(*state))
-
-
 def reachable(mask: TreeMask, words: int, limit: int) -> set[tuple[int, ...]]:
   """Returns all outputs, without EOS, that a search under the mask can end with."""
-  function, ended = permit(mask), set()
+  allows = lambda tokens, *state: mask(tokens[:, None], *state)[:, 0] == 0
+  function, ended = jax.jit(allows), set()
   live = np.zeros((1, limit), np.int32)
   for position in range(limit):
     rows = len(live)
     padded = np.resize(live, (4 ** (rows.bit_length() // 2 + 1), limit))  # few shapes
     sides = (np.full(len(padded), side) for side in (words, limit))
-    allowed = function(padded, position, *sides)[:rows]
+    allowed = np.asarray(function(padded, position, *sides))[:rows]
     assert allowed.any(-1).all(), 'a prefix that nothing can follow'
     ended |= {tuple(row[:position].tolist()) for row in live[allowed[:, EOS]]}
     parents, following = np.nonzero(allowed)

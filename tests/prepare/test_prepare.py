@@ -3,10 +3,12 @@
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import unicodedata
 
 import pytest
+import scipy.stats
 
 from toy.config import tiny
 from toy.corpus import decoded, number_lines, prepare, write
@@ -19,6 +21,7 @@ from transformer_jax.data.corpus import (
   Sentences,
   corpus_settings,
   read_card,
+  read_split,
 )
 from transformer_jax.data.vocabulary import model_pb2
 from transformer_jax.machine.errors import UserError
@@ -97,6 +100,10 @@ def test_a_target_in_another_order_is_named(raw: pathlib.Path, capsys):
     prepare(raw, tiny(**{'data.name': name}))
     said = capsys.readouterr().err
     assert ('train: long sources have short targets' in said) == (name == 'shuffled')
+  both = read_split(raw.parent / 'data' / name, 'train')
+  expected = scipy.stats.spearmanr(*(text.lengths for text in both)).statistic
+  printed = float(re.search(r'rank correlation ([-.\d]+);', said)[1])
+  assert printed == pytest.approx(expected, abs=0.02)
 
 
 @pytest.mark.parametrize('nfc', [False, True])
