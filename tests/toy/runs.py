@@ -90,17 +90,15 @@ def restored(toy: Toy, step: int) -> TrainState:
   return checkpoint.restore(toy.checkpoints, step, *shapes)
 
 
-def untimed(run: Run) -> list[dict]:
-  """Returns records without what differs in equal runs: seconds and checkpoints."""
-  return [r | {'seconds': 0} for r in run.records() if 'saved' not in r]
-
-
 def assert_equal_runs(one: Toy, other: Toy) -> None:
   """Compares the last states bit for bit, and the records without their seconds."""
   step = Run(one.workdir).config().train_steps
   ends = [restored(toy, step) for toy in (one, other)]
   jax.tree.map(np.testing.assert_array_equal, *ends)
-  logs = [untimed(Run(toy.workdir)) for toy in (one, other)]
+  logs = [
+    [r | {'seconds': 0} for r in Run(toy.workdir).records() if 'saved' not in r]
+    for toy in (one, other)
+  ]
   # A checkpoint off the cadence cuts a record in two, each of fewer `steps`.
   spans = [{(r['step'], r.get('steps')) for r in log} for log in logs]
   in_both = lambda r: 'loss' not in r or (r['step'], r['steps']) in spans[0] & spans[1]
