@@ -12,9 +12,13 @@ import pytest
 
 from configs import table3
 from scripts import sweep as script
+from toy.corpus import write_raw
+from toy.programs import Program
+from toy.runs import TINY
 from transformer_jax.machine import errors
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs import sweep
+from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
 from transformer_jax.runs.sweep import Job
 
@@ -78,6 +82,25 @@ def test_all_are_trained_and_scored_once(tmp_path: pathlib.Path, capsys):
   assert 'crash: failed, exit code 3\n' in capsys.readouterr().err
   assert run(jobs, together=2) == 0 and all(job.is_done() for job in jobs)
   assert [trained(job) for job in jobs] == [1, 2, 1]
+
+
+@pytest.mark.slow
+def test_real_runs_are_trained_and_scored(tmp_path: pathlib.Path):
+  """Two seeds of the toy task; the same command then has nothing to do."""
+  write_raw(tmp_path / 'raw', 100, 20, 20, order=-1)
+  flags = [f'--{name}={tmp_path / name[:-4]}' for name in ('raw_dir', 'data_dir')]
+  flags += ['--config=configs/quickstart.py', f'--workdir={tmp_path / "runs"}']
+  flags += ['--seeds=1,2', '--split=test', '--average=2', '--']
+  flags += [f'--config.{key}={value}' for key, value in TINY.items()]
+  for _ in range(2):
+    program = Program(tmp_path, 'sweep', *flags)
+    assert program.code(900) == 0, program.output
+    output = program.output
+    assert '2 of 2 runs are done' in output
+  assert 'starts' not in output
+  results = map(Result.read, sorted((tmp_path / 'runs').glob('*/result.json')))
+  told = [(r.config['seed'], r.split, r.averaged) for r in results]
+  assert told == [(1, 'test', [25, 30]), (2, 'test', [25, 30])]
 
 
 @pytest.mark.parametrize('trap', [SAVES, ''])
