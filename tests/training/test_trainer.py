@@ -24,7 +24,6 @@ from transformer_jax.training.step import cross_entropy
 from transformer_jax.training.trainer import Trainer
 
 
-@pytest.mark.slow
 def test_a_program_for_each_shape(tmp_path: pathlib.Path, monkeypatch):
   """Each update uses the config's numbers, which differ from the defaults."""
   monkeypatch.setattr(build, 'transformer', lambda _: model(0.3))
