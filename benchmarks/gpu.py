@@ -65,7 +65,7 @@ def benchmark(output: pathlib.Path, config: str, *flags: str) -> str:
 def test(output: pathlib.Path) -> str:
   """Runs the tests of kernels on the GPU; writes the outcome of each."""
   report, platform = output.with_suffix('.xml'), 'cpu' if REHEARSE.value else 'cuda'
-  chosen = ['-k', 'cross_entropy and not any'] if REHEARSE.value else []
+  chosen = ['-k', 'smoothed and not any'] if REHEARSE.value else []
   options = '-q', '-p', 'no:xdist', f'--junitxml={report}', *chosen
   try:
     run('pytest', 'tests/model/test_ops_gpu.py', *options, platform=platform)
@@ -118,8 +118,8 @@ def measurements() -> dict[str, Callable[[pathlib.Path], str]]:
   }
 
 
-def main(argv: list[str]) -> int:
-  """Returns the exit code: 1 if a measurement failed."""
+def main(argv: list[str]) -> None:
+  """Measures; ends with exit code 1 if a measurement failed."""
   FLAGS.parse(argv)
   folder, failed = OUTPUT.value.absolute(), 0
   folder.mkdir(parents=True, exist_ok=True)
@@ -136,7 +136,8 @@ def main(argv: list[str]) -> int:
     print(line, flush=True)
     with (folder / 'README.md').open('a') as readme:
       readme.write(line + '\n')
-  return failed
+  if failed:
+    sys.exit(1)
 
 
 if __name__ == '__main__':

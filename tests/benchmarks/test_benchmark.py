@@ -3,7 +3,7 @@
 import importlib.util
 import json
 import pathlib
-from collections.abc import Sequence
+import types
 from typing import Any
 
 import jax
@@ -23,18 +23,8 @@ from transformer_jax.model import flops
 from transformer_jax.training.trainer import Trainer
 
 SIZES = {'N': 1, 'd_model': 16, 'd_ff': 32, 'h': 2, 'd_k': 8, 'd_v': 8}
-OPTIONS = run.Options(
-  steps=4,
-  repeats=2,
-  rows=None,
-  length=5,
-  sentences=3,
-  text=None,
-  beams=[1],
-  rivals=[],
-  kernels=False,
-  tries=[],
-)
+OPTIONS = dict.fromkeys(run.Options._fields) | {'length': 5, 'rivals': [], 'tries': []}
+OPTIONS = run.Options(**OPTIONS)
 
 
 def tiny(**changes: Any) -> ml_collections.ConfigDict:
@@ -72,22 +62,14 @@ def test_a_fixed_shape_is_full(tmp_path: pathlib.Path):
     training.write_corpus(tiny(), 12, 7, tmp_path)
 
 
-class Recorder:
-  """A rival that only keeps the batches."""
-
-  def __init__(self):
-    self.batches: list[Batch] = []
-    self.step = self.batches.append
-    self.wait = lambda: 0.0
-
-
 @pytest.mark.slow
 def test_training(tmp_path: pathlib.Path, monkeypatch):
   """Two rounds of three updates: tokens, rates, utilisation, and what a rival sees."""
   monkeypatch.setattr(timing, 'SIZES', {'cpu': (16, 32)})
   monkeypatch.setattr(timing, 'MIN_SECONDS', 0.001)
   toy.corpus.prepare(toy.corpus.write_raw(tmp_path / 'raw'))
-  corpus, rival = tmp_path / 'data' / 'toy', Recorder()
+  corpus, seen = tmp_path / 'data' / 'toy', []
+  rival = types.SimpleNamespace(step=seen.append, wait=lambda: 0.0)
   result = training.measure(tiny(), corpus, {'them': rival}, each=3, rounds=2)
   result = json.loads(json.dumps(result))
   batches = Trainer(tiny(), read_split(corpus, 'train')).batches
@@ -104,8 +86,8 @@ def test_training(tmp_path: pathlib.Path, monkeypatch):
   flops_per_token = flops.flops_per_target_token(sizes, round(target.lengths.mean()))
   utilisation = rate * flops_per_token / result['matrix_products']['flops_per_second']
   assert result['model_flops_utilisation'] == pytest.approx(utilisation)
-  assert len(rival.batches) == 2 + 6
-  for number, batch in enumerate(rival.batches[2:]):
+  assert len(seen) == 2 + 6
+  for number, batch in enumerate(seen[2:]):
     for side, whole in zip(batch, batches.batch(number), strict=True):
       np.testing.assert_array_equal(side, whole)
 
@@ -123,31 +105,23 @@ def test_forced_lengths():
   assert program(texts) == [hypotheses[0].text for hypotheses in translated]
 
 
-class Reverser:
-  """A rival that reverses the words of a sentence, up to the length."""
-
-  def __init__(self):
-    self.batches: list[list[int]] = []
-
-  def translate(
-    self, sources: Sequence[Sequence[int]], beam: int, length: int
-  ) -> list[list[int]]:
-    assert all(ids[-1] == EOS for ids in sources)
-    assert length == max(map(len, sources))
-    self.batches.append([len(ids) for ids in sources])
-    return [[*reversed(ids[:-1]), *[7] * length][:length] for ids in sources]
-
-
 def test_a_rival_from_text_to_text():
   """In the batches that our Translator makes; outputs in order, cut to length."""
-  rival, words = Reverser(), decoding.Numbers()
+  batches, words = [], decoding.Numbers()
+
+  def reverse(sources: list[list[int]], beam: int, length: int) -> list[list[int]]:
+    batches.append([len(ids) for ids in sources])
+    assert all(ids[-1] == EOS for ids in sources) and length == max(batches[-1])
+    return [[*reversed(ids[:-1]), *[7] * length][:length] for ids in sources]
+
+  rival = types.SimpleNamespace(translate=reverse)
   lengths = (3, 30, 15, 16, 1, 20)
   texts = [' '.join(str(10 + i) for i in range(n)) for n in lengths]
   tokens = decoding.decode_tokens(rows=2, length=20, longest=512)
   translations = decoding.from_text(rival, decoding.NUMBERS, 4, tokens, 512)(texts)
   expected = [[*reversed(words.encode([text])[0]), 7] for text in texts]
   assert translations == words.decode(expected)
-  assert rival.batches == [[31, 21], [17, 16], [4, 2]]  # of 32, 32 and 16 tokens
+  assert batches == [[31, 21], [17, 16], [4, 2]]  # of 32, 32 and 16 tokens
 
 
 def test_no_sentence_is_cut():

@@ -5,7 +5,6 @@ import itertools
 import json
 import math
 import pathlib
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -114,41 +113,22 @@ def test_sequential_operations():
       measuring.sequential_operations(function, draw(9, D))
 
 
-def joined(stack: list[Callable], n: int) -> int | None:
-  return measuring.layers_between(stack, draw(n, D))
-
-
 def test_paths_in_closed_form():
-  n, most = 28, 40
-  assert joined([self_attention], n) == 1
-  assert joined([lambda x: x] * 5, n) is None
-  assert joined([lambda x: recurrent(x, W, W)], n) == 1
+  n = 28
+  joined = lambda stack: measuring.layers_between(stack, draw(n, D))
+  assert joined([self_attention]) == joined([lambda x: recurrent(x, W, W)]) == 1
+  assert joined([lambda x: x] * 5) is None
   for k in (3, 5):
     kernel = draw(k, D, D)
-    one = lambda x, kernel=kernel: convolution(x, kernel)
-    assert joined([one] * most, n) == math.ceil((n - 1) / (k // 2))
+    convolve = lambda x, kernel=kernel: convolution(x, kernel)
+    attend = lambda x, r=k: restricted_self_attention(x, r)
+    for one in (convolve, attend):
+      assert joined([one] * n) == math.ceil((n - 1) / (k // 2))
     dilated = [
       lambda x, kernel=kernel, by=k**depth: dilated_convolution(x, kernel, by)
       for depth in range(4)
     ]
-    layers = next(m for m in range(9) if k**m >= n)  # log_k(n), rounded up
-    assert joined(dilated, n) == layers
-  for r in (3, 7):
-    one = lambda x, r=r: restricted_self_attention(x, r)
-    assert joined([one] * most, n) == math.ceil((n - 1) / (r // 2))
-
-
-def test_exponents_are_recovered():
-  law = lambda n, d, k: 3e-9 * n**1.7 * d**0.6 * k**1.2
-  cells = [
-    measuring.Cell(*cell, law(*cell[1:]), (0.0, 0.0), 7, 0, 0)
-    for cell in measuring.grid((16, 32, 64, 128), (8, 16, 32, 64))
-    if cell[0] == CONVOLUTION
-  ]
-  fitted = measuring.exponents(cells, 'seconds')
-  actual = [fitted[symbol]['exponent'] for symbol in 'ndk']
-  np.testing.assert_allclose(actual, [1.7, 0.6, 1.2])
-  assert all(fitted[symbol]['standard_error'] < 1e-9 for symbol in fitted)
+    assert joined(dilated) == next(m for m in range(9) if k**m >= n)  # log_k(n)
 
 
 @pytest.mark.slow

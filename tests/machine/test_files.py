@@ -61,20 +61,6 @@ def test_json_is_strict_and_an_object(tmp_path: pathlib.Path):
       files.read_json_object(path)
 
 
-def test_a_library_s_full_disk_is_the_system_s(tmp_path: pathlib.Path):
-  """Other errors stay what they are, with a file's name where they have none."""
-  full = os.strerror(errno.ENOSPC)
-  for error, kind, name in (
-    (RuntimeError(f'write: {full} (os error 28)'), OSError, tmp_path),
-    (OSError(errno.EIO, 'x'), OSError, tmp_path),
-    (OSError(errno.EIO, 'x', 'other'), OSError, 'other'),
-    (RuntimeError('bug'), RuntimeError, None),
-  ):
-    with pytest.raises(kind) as caught, files.with_filename(tmp_path):
-      raise error
-    assert getattr(caught.value, 'filename', None) == (name and str(name))
-
-
 def test_a_block_has_one_process_at_a_time(tmp_path: pathlib.Path, capsys):
   """Another one waits and says so, or finds out that it would."""
   path = tmp_path / 'new.lock'

@@ -119,40 +119,32 @@ def test_a_child_ends_with_its_parent():
   process.communicate(timeout=LIMIT)  # the child has the same pipes
 
 
-LOST = """
-  print('x' * 70_000)
-  print('lost', file=sys.stderr)
+WORK = """
+  WRITE
+  print('said', file=sys.stderr)
   open('FILE', 'w').close()
 """
-SAID = """
-  cli.say('x' * 70_000)
-  print('lost', file=sys.stderr)
-  open('FILE', 'w').close()
-"""
-CHECKED = """
-  print('x' * 70_000)
-  cli.check_output()
-  open('FILE', 'w').close()
-"""
+PRINT, SAY = "print('x' * 70_000)", "cli.say('x' * 70_000)"
+ODD = r"print('\udcff', file=sys.stderr)"
 FULL = "[Errno 28] No space left on device: 'stdout'\n"
 
 
 @pytest.mark.parametrize(
-  ('body', 'redirect', 'code', 'stderr', 'is_finished'),
+  ('write', 'redirect', 'code', 'stderr', 'is_finished'),
   [
-    (LOST, '| head -c 0', 141, 'lost\n', True),
-    (SAID, '2>&1 | head -c 0', 0, '', True),
-    (CHECKED, '> /dev/full', 1, FULL, False),
-    (SAID, '> /dev/full', 0, 'lost\n', True),
-    ("print('\\udcff', file=sys.stderr)", '', 0, '\\udcff\n', False),
+    (PRINT, '| head -c 0', 141, 'said\n', True),
+    (SAY, '2>&1 | head -c 0', 0, '', True),
+    (f'{PRINT}; cli.check_output()', '> /dev/full', 1, FULL, False),
+    (SAY, '> /dev/full', 0, 'said\n', True),
+    (ODD, '', 0, '\\udcff\nsaid\n', True),
   ],
 )
 def test_streams(
-  body: str, redirect: str, code: int, stderr: str, is_finished: bool, tmp_path
+  write: str, redirect: str, code: int, stderr: str, is_finished: bool, tmp_path
 ):
   """Work goes on, unless it asks; messages are dropped, and lost output is an error."""
   path = tmp_path / 'finished'
-  program = with_main(body.replace('FILE', str(path)))
+  program = with_main(WORK.replace('WRITE', write).replace('FILE', str(path)))
   command = f'set -o pipefail; "$0" -c "$1" {redirect}'
   command = ['bash', '-c', command, sys.executable, program]
   done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

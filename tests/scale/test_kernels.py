@@ -1,13 +1,7 @@
 """Kernels of every config compile for an H200 that is not here, and a few whole steps.
 
-Compiled are, forward and backward:
-
-- the attentions of every d_k and d_v, of lengths that fill each size of block and that
-  do not. h only counts programs;
-- add-and-norm for every d_model, of rows that fill blocks and of rows that do not: a
-  number of rows changes no more;
-- the loss, for every size of vocabulary;
-- whole steps of a few configs.
+The number of heads or rows changes no more than how many programs a kernel has, and
+whether rows fill its blocks.
 
 `make kernels` has a virtual environment of its own, with jax[cuda12-local]: in it, JAX
 writes to stderr as it starts without a GPU.
