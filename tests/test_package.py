@@ -20,12 +20,13 @@ def name_of(requirement: str) -> str:
 
 
 def test_requirements_are_the_core_and_all_extras():
-  """But those that need another build of JAX."""
+  """But those that need another build of JAX. The lock names no host."""
   extras = PROJECT['optional-dependencies'].values()
   extras = [extra for extra in extras if not any('jax[' in one for one in extra)]
   lists = [PROJECT['dependencies'], *extras]
   lines = (ROOT / 'requirements.txt').read_text().splitlines()
   assert lines[1:] == [requirement for one in lists for requirement in one]
+  assert '://' not in (ROOT / 'requirements.lock').read_text()
 
 
 def test_extras_bring_the_modules_that_errors_name():
