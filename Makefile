@@ -89,7 +89,7 @@ ROOM = scoring
 MINUTES = 100
 mutants: $(VENV)/.installed.tests
 	$(call with_uv,'mutmut==3.8.1')
-	$(BIN)/python tests/mutants.py $(ROOM) $(MINUTES)
+	$(BIN)/python benchmarks/mutants.py $(ROOM) $(MINUTES)
 
 check: $(VENV)/.installed.tests
 	$(BIN)/ruff check .

@@ -77,15 +77,6 @@ def test_dropout_keeps_the_mean():
   assert ((first == 0) != (second == 0)).any()
 
 
-def test_dropout_is_on_both_embeddings_and_each_sublayer():
-  params = one_file.initialize(jax.random.key(0), N=2, **SIZES, W=TOKENS)
-  (source, target), lengths = batch(0), []
-  drop = lambda x: lengths.append(x.shape[1]) or x
-  memory = one_file.encode(params, source, drop)
-  one_file.decode(params, memory, target[:, :5], drop)
-  assert lengths == [LENGTH] * (1 + 2 * 2) + [5] * (1 + 2 * 3)
-
-
 @pytest.mark.parametrize('alpha', [0, 0.6, 2])
 def test_search_finds_the_best_of_all_translations(alpha: float, monkeypatch):
   """A beam of all hypotheses; log P of a token is random given the earlier ones.

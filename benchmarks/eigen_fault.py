@@ -1,7 +1,7 @@
 """Shows XLA multiply wrong on two CPU devices; exits with 1 if it did.
 
-    NPROC=2 python tests/model/eigen_fault.py   # as many threads as devices: wrong
-    NPROC=3 python tests/model/eigen_fault.py   # one more: right
+    NPROC=2 python benchmarks/eigen_fault.py   # as many threads as devices: wrong
+    NPROC=3 python benchmarks/eigen_fault.py   # one more: right
 
 Each small kernel below leaves a task in its pool thread's queue. While no thread is
 idle, nobody takes them. When 1,024 wait, Eigen's pool runs new tasks at once, inside of

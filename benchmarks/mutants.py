@@ -1,6 +1,6 @@
 """Changes a room line by line, and counts the changes that its own tests notice.
 
-  python tests/mutants.py ROOM MINUTES   # or: make mutants ROOM=decoding
+  python benchmarks/mutants.py ROOM MINUTES   # or: make mutants ROOM=decoding
 
 mutmut makes the mutants of each function, in a clone of the last commit. This file is
 also a plugin of pytest there: it imports the room's tests once, and forks for each
@@ -171,7 +171,7 @@ def main(room: str, minutes: str) -> None:
     random.Random(commit).shuffle(names)
     wanted = {'minutes': float(minutes), 'names': names}
     pathlib.Path('mutants.json').write_text(json.dumps(wanted))
-    env = os.environ | {'PYTHONPATH': f'{folder}:{folder}/tests'}
+    env = os.environ | {'PYTHONPATH': f'{folder}:{folder}/benchmarks'}
     env['JAX_DISABLE_MOST_OPTIMIZATIONS'] = '1'
     tests = [sys.executable, '-m', 'pytest', *TESTS, f'tests/{room}']
     log = ROOT / 'runs' / 'mutants.log'
