@@ -202,6 +202,7 @@ MESSAGES = [
   ('test', b'', b'', 'test.en and test.de: the test split is empty'),
   ('dev', b'Das ist der Tag\n', b'This is the day of it\n', 'the two swapped'),
   ('train', b'\n' * 9, b'x\n' * 9, 'no training pair of toy is left: 9 empty'),
+  ('train', b'', b'', 'no training pair of toy is left: .* are empty'),
   ('train', *LONG, r'every training pair is over max_length=64 tokens \(--config.data'),
   ('train', *UNEQUAL, 'has 200 lines and .* has 199: they must pair up'),
   ('train', ASCII, ASCII, r'take \d+: give more pieces, or a lower --con'),
