@@ -5,13 +5,15 @@ import os
 import pathlib
 import re
 import shutil
+import subprocess
+import sys
 import unicodedata
 
 import pytest
 import scipy.stats
 
 from toy.config import tiny
-from toy.corpus import decoded, number_lines, prepare, write
+from toy.corpus import decoded, number_lines, prepare, write, write_raw
 from transformer_jax.data.corpus import (
   NEWSTEST,
   SPLITS,
@@ -264,3 +266,24 @@ def test_other_text_is_not_taken_for_it(raw: pathlib.Path, tmp_path, capsys):
   folder.symlink_to(tmp_path / 'nowhere')  # the work would end at this name
   with pytest.raises(UserError, match='toy: neither a folder nor a link to one'):
     ensure(*ask, gone)
+
+
+@pytest.mark.slow
+def test_memory_does_not_hold_the_text(tmp_path: pathlib.Path):
+  """Thirty times the text takes little more memory."""
+  script = (
+    'import pathlib, sys, resource; from toy import corpus; '
+    'corpus.prepare(pathlib.Path(sys.argv[1])); '
+    'print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)'
+  )
+  environment = os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)}
+  peaks = []
+  for times in (50, 1500):
+    raw = tmp_path / str(times) / 'raw'
+    write_raw(raw)
+    for path in raw.glob('train.*'):
+      path.write_bytes(path.read_bytes() * times)
+    command = [sys.executable, '-c', script, raw]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    peaks.append(int(done.stdout.split()[-1]))
+  assert peaks[1] - peaks[0] < 40, peaks  # MB
