@@ -60,9 +60,7 @@ def test_every_config(name: str):
   config = CONFIGS[name]
   assert config.is_locked and config.model.is_locked
   config_files.check(config.to_dict())
-  text = config.to_json_best_effort()
-  again = ml_collections.ConfigDict(json.loads(text))
-  assert again.to_json_best_effort() == text
+  again = ml_collections.ConfigDict(json.loads(config.to_json_best_effort()))
   assert corpus_settings(again) == corpus_settings(config)
   # Layers are alike, and P_drop changes no number: so fewer models are built.
   sizes = config.model.to_dict() | {

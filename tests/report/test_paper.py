@@ -35,8 +35,6 @@ def test_tables_2_to_4():
   typed = {row: numbers(cells) for row, *cells in rows_of(TABLE_3)}
   assert typed == {name: tuple(row[1:4]) for name, row in paper.TABLE_3.items()}
   assert tuple(row.f1 for row in paper.TABLE_4) == TABLE_4
-  ours = {row.training: row.f1 for row in paper.TABLE_4 if 'Transformer' in row.name}
-  assert ours == {'WSJ only, discriminative': 91.3, 'semi-supervised': 92.7}
 
 
 def test_one_vocabulary_explains_ten_rows():

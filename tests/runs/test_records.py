@@ -57,11 +57,3 @@ def test_two_without_a_better_one(measured: list[float], ended: bool):
   lines = [files.as_json(record) for record in [*records, {'step': 9, 'seconds': 1.0}]]
   assert patience_has_ended(map(json.loads, lines), config) == ended
   assert not patience_has_ended(records, config | {'patience': 0}), 'it has no end'
-
-
-def test_a_longer_training_forgets_its_former_last_step():
-  measured = {4: 5.0, 8: 3.0, 10: 3.1, 12: 3.2}
-  records = [{'step': step, 'dev_perplexity': x} for step, x in measured.items()]
-  config = {'patience': 2, 'checkpoint_every_steps': 4, 'best_by': ''}
-  assert not patience_has_ended(records, config | {'train_steps': 20})
-  assert patience_has_ended(records, config | {'train_steps': 10})
