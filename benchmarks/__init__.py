@@ -1,1 +1,1 @@
-"""How fast training and decoding are, and other programs in the same run."""
+"""Programs that measure: our speed and that of others, the tests, a fault of XLA."""
