@@ -93,11 +93,11 @@ def test_commands_parse(place: str, in_the_checkout, tmp_path: pathlib.Path):
 
 def test_scores_are_those_of_their_translations():
   """A result has the score that links to its translations."""
-  pattern = r'\[\**([\d.]+)\**\]\(([^)]+\.txt)\)'
+  pattern = r'\[\**([\d.]+)\**\]\(([^)]+)\.txt(?:\.gz)?\)'
   links = [(page, *x) for page in PAGES for x in re.findall(pattern, page.read_text())]
   assert links
   for page, score, link in links:
-    result = Result.read((page.parent / link).resolve().with_suffix('.json'))
+    result = Result.read((page.parent / f'{link}.json').resolve())
     f1 = result.parsing and result.parsing['f1']['score']
     ours = result.scores['sacrebleu'].score if result.scores else f1
     assert score == f'{ours:.2f}', (page, link)
