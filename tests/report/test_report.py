@@ -12,7 +12,7 @@ from toy.results import CARD, cells, changed, of_row, written
 from transformer_jax.data.corpus import Overlap, read_card, write_card
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.report import comparison, results
+from transformer_jax.report import comparison, paper, results
 from transformer_jax.report import report as module
 from transformer_jax.report.results import HeldOut, ScoredRun
 from transformer_jax.scoring import significance, translations
@@ -176,11 +176,11 @@ PUBLISHED = {'tatoeba': 'More text', 'table3': 'Captions'}  # sections of table3
 LEDGER = {'agrees': 'verified', 'disagrees': 'falsified', 'undecided': 'inconclusive'}
 
 
-def published(folder: str, references: pathlib.Path | None = None):
+def published(folder: str, references: pathlib.Path | None = None, averaged: int = 1):
   """Returns the group of published results, with the differences of its rows."""
   paths = sorted((ROOT / 'results' / folder).glob('*.json'))
   runs = results.read(paths, OUTPUTS).evaluations
-  (group,), omissions = results.group(runs)
+  (group,), omissions = results.group(runs, averaged)
   assert len(group.members) == len(runs) and not omissions + group.omissions
   texts = HeldOut(ROOT, filter(None, [references]))
   compare = lambda *both: module.paired_p(*both, texts)
@@ -193,6 +193,13 @@ def test_readme_and_page_say_what_the_report_says(n: int, folder: str):
   page, readme = ((ROOT / name).read_text() for name in ('docs/table3.md', 'README.md'))
   group, ours = published(folder)
   judged = comparison.judge(ours)
+  text = page.partition(f'## {PUBLISHED[folder]}, row by row')[2].partition('\n## ')[0]
+  check_rows(text, group, ours)
+  if folder == 'tatoeba':  # E is judged with averaged checkpoints (report.md, Power)
+    averaged = published('tatoeba/averaged', averaged=5)
+    check_rows(text.partition('checkpoints averaged')[2], *averaged)
+    at = next(i for i, one in enumerate(judged) if one.claim is paper.POSITIONS)
+    judged[at] = comparison.judge_claim(paper.POSITIONS, averaged[1])
   assert f'{PUBLISHED[folder]}: {comparison.count_verdicts(judged)}' in page
   for one in judged:
     in_page, in_readme = (
@@ -202,7 +209,10 @@ def test_readme_and_page_say_what_the_report_says(n: int, folder: str):
     verdict = LEDGER[one.verdict] if one.ours else one.verdict
     assert in_page[2 + n] == (f'**{verdict}**: {one.ours}' if one.ours else verdict)
     assert in_readme[1 + n] == verdict
-  text = page.partition(f'## {PUBLISHED[folder]}, row by row')[2].partition('\n## ')[0]
+
+
+def check_rows(text: str, group: results.Group, ours: comparison.Differences) -> None:
+  """Compares a page's first table with the results of its rows."""
   for row, runs in group.table_3.items():
     metrics = PERPLEXITY, SACREBLEU, PAPER_BLEU
     each = [comparison.values(runs, metric) for metric in metrics]
