@@ -8,6 +8,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,14 +34,14 @@ DEV = ROOT / 'tests/fixtures/tatoeba.dev.en'  # the first 200 sentences of its d
 
 TRANSLATE = """
 const {model, lines, off} = JSON.parse(require('fs').readFileSync(0, 'utf8'));
-const loaded = load(model), {beam, alpha} = loaded;
-console.log(JSON.stringify(lines.map(line => {
+load(model).then(loaded => console.log(JSON.stringify(lines.map(line => {
+  const {beam, alpha} = loaded;
   const search = translate(loaded, line, {off, beam, alpha});
   let step;
   do step = search.next(); while (!step.done);
   const {steps, end, ...output} = step.value;
   return output;
-})));
+}))));
 """
 # At the end of a page; its answer is a line of the browser's log.
 ACT = """<script>(async () => {
@@ -143,7 +144,7 @@ def test_what_a_page_shows_at_first(tmp_path: pathlib.Path):
   shown, model = (json.loads(scripts(path)[name]) for name in ('shown', 'model'))
   assert (model['longest'], model['nats']) == (64, 1.0)
   size = flops.parameters(Run(workdir).config().model)
-  assert len(base64.b64decode(model['parameters'])) == 2 * size
+  assert len(zlib.decompress(base64.b64decode(model['parameters']))) == 2 * size
   assert f'{size:,} parameters' in shown.pop('about')
   expected = {'title': 'English to xx', 'rights': '</script> of mine', 'N': 3, 'H': 3}
   expected |= {'beam': 4, 'alpha': 0.6, 'kind': 'cross', 'layer': 1, 'heads': [0, 1, 2]}

@@ -9,12 +9,17 @@
 const [PAD, EOS, BOS, UNK] = [0, 1, 2, 3];
 const MOST_SHOWN = 128;  // pieces of a sentence whose attention is shown, as in Python
 
-// Returns a page's model. Its parameters are bfloat16 in base64, `tree` has their spans.
-function load(json) {
-  const model = JSON.parse(json), bytes = atob(model.parameters);
+// Returns a page's model. Its parameters are bfloat16, first all low bytes and then all
+// high ones, by zlib in base64. `tree` has their spans.
+async function load(json) {
+  const model = JSON.parse(json), text = atob(model.parameters);
+  const packed = new Uint8Array(text.length);
+  for (let i = 0; i < packed.length; i++) packed[i] = text.charCodeAt(i);
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate'));
+  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   const words = new Uint32Array(bytes.length / 2);
   for (let i = 0; i < words.length; i++)
-    words[i] = (bytes.charCodeAt(2 * i) | bytes.charCodeAt(2 * i + 1) << 8) << 16;
+    words[i] = (bytes[i] | bytes[words.length + i] << 8) << 16;
   const numbers = new Float32Array(words.buffer);
   const view = tree => Array.isArray(tree) ? numbers.subarray(...tree)
     : Object.fromEntries(Object.entries(tree).map(([name, part]) => [name, view(part)]));
@@ -277,9 +282,10 @@ if (typeof WorkerGlobalScope !== 'undefined') {
   let model, newest;
   onmessage = async ({data}) => {
     if (typeof data === 'string') return model = load(data);
-    const {number} = data, search = translate(model, data.text, data);
+    const {number} = data;
     newest = number;
     try {
+      const search = translate(await model, data.text, data);
       for (let since = Date.now(); number === newest;) {
         const {done, value} = search.next();
         if (done) return postMessage({number, ...value});
