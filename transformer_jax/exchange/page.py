@@ -25,7 +25,7 @@ from transformer_jax.model import build, flops
 from transformer_jax.runs.run import Run
 
 _PROTO: Any = sentencepiece_model_pb2  # whose classes have no types
-# A browser keeps a page's text and, in float32, its parameters: 8 bytes for each.
+# A browser keeps a page's text, and its parameters in float32: 8 bytes a parameter.
 MOST_PARAMETERS = 30_000_000
 _LANGUAGES = {'en': 'English', 'de': 'German', 'fr': 'French'}
 _EXAMPLES = {'en': 'Where is the nearest station?', 'de': 'Wo ist der nächste Bahnhof?'}
@@ -114,7 +114,8 @@ def check(config: ml_collections.ConfigDict) -> None:
 def model_of(params: PyTree, run: Run) -> dict[str, Any]:
   """Returns a run's model as transformer.js loads it, with parameters in bfloat16.
 
-  zlib packs low and high bytes apart, for in high ones it finds much to save.
+  High bytes are few different ones (sign and exponent), so they compress well if low
+  bytes do not stand between them.
   """
   config, nats = run.config(), run.dev_nats()
   leaves, structure = jax.tree.flatten(

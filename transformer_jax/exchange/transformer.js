@@ -9,8 +9,8 @@
 const [PAD, EOS, BOS, UNK] = [0, 1, 2, 3];
 const MOST_SHOWN = 128;  // pieces of a sentence whose attention is shown, as in Python
 
-// Returns a page's model. Its parameters are bfloat16, first all low bytes and then all
-// high ones, by zlib in base64. `tree` has their spans.
+// Returns a page's model. Its parameters are bfloat16: all low bytes, then all high bytes,
+// compressed with zlib, in base64. `tree` has their spans.
 async function load(json) {
   const model = JSON.parse(json), text = atob(model.parameters);
   const packed = new Uint8Array(text.length);
