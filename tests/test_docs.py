@@ -27,12 +27,22 @@ SOURCES = sorted(p for f in ('configs', 'scripts') for p in (ROOT / f).glob('*.p
 named = lambda path: str(path.relative_to(ROOT))
 
 
+def anchors(page: pathlib.Path) -> set[str]:
+  """Returns the anchors that GitHub gives the headings of a page."""
+  text = re.sub(r'```.*?```', '', page.read_text(), flags=re.S)
+  text = re.sub(r'\[([^]]*)\]\([^)]*\)', r'\1', text)
+  headings = re.findall(r'^#+ (.*)$', text, re.M)
+  return {re.sub(r'[^\w -]', '', h.lower()).replace(' ', '-') for h in headings}
+
+
 @pytest.mark.parametrize('page', PAGES, ids=named)
 def test_links_lead_somewhere(page: pathlib.Path):
   for link in re.findall(r'\]\(([^)]+)\)', page.read_text()):
     link = re.sub(r'\s+', '', link)
     if not re.match(r'https?:|../../actions/', link):
-      assert (page.parent / link.partition('#')[0]).exists(), link
+      path, _, anchor = link.partition('#')
+      to = page.parent / path if path else page
+      assert to.exists() and (not anchor or anchor in anchors(to)), link
 
 
 def commands_of(text: str) -> list[str]:
