@@ -25,7 +25,7 @@ CONFIG = config_flag(FLAGS, 'Config to measure.')
 WHAT = FLAGS.enum('what', 'training', [*run.MEASUREMENTS], 'Work to time.')
 STEPS = FLAGS.integer('steps', 60, 'Number of updates to time.', 1)
 REPEATS = FLAGS.integer(
-  'repeats', 5, 'Number of rounds, in each of which every program works once.', 1
+  'repeats', 5, 'Number of rounds. Every program works once in each.', 1
 )
 ROWS = FLAGS.list(
   'rows',
@@ -33,7 +33,7 @@ ROWS = FLAGS.list(
   'Pairs in a batch of training, or sentences in a batch of decoding.',
 )
 LENGTH = FLAGS.integer(
-  'length', 32, 'Length of each sentence in tokens, with --rows.', 1
+  'length', 32, 'Tokens of each random sentence; in training, with --rows.', 1
 )
 SENTENCES = FLAGS.integer('sentences', 64, 'Number of random sentences to decode.', 1)
 TEXT = FLAGS.path(

@@ -7,7 +7,7 @@
   python -m scripts.evaluate --hypotheses=FILE --references=FILE --target_language=de \\
     [--against_hypotheses=FILE]
 
-Translations and results stand in WORKDIR/translations/, and the newest result in
+Translations and results are in WORKDIR/translations/, and the newest result in
 WORKDIR/result.json. With --source the command scores that file and writes nothing.
 --hypotheses are translations of any program. Files have detokenised text, a sentence a
 line.

@@ -5,8 +5,8 @@
     --attention=encoder --layers=5 --heads=5,6 --word=It
 
 The command writes an interactive page, and pictures (SVG, PNG) of the layers and heads
-that the flags name. A line is a sentence. Beam search translates it, unless its
-translation stands behind a tab. Pieces are merged to words: their weights are summed
+that the flags name. A line is a sentence. Beam search translates it, unless a
+tab and its translation follow. Pieces are merged into words: their weights are summed
 over keys and averaged over queries.
 """
 

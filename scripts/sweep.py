@@ -6,8 +6,8 @@
     --workdir=runs --raw_dir=DIR -- --config.train_steps=6000
 
 Each run has a folder in WORKDIR, such as table3.base.mini.seed-1. Flags after `--` go
-to the trainer. Runs are scored as in section 6.2, on dev with the last checkpoint
-alone.
+to the trainer. By default runs are scored as in section 6.2, on dev with the last
+checkpoint alone.
 
 A signal ends a sweep as it ends training, with exit code 75. A run that fails does not
 stop the others, and the sweep then exits with 1. In both cases the same command goes on

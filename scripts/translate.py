@@ -25,7 +25,7 @@ WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.', required=True)
 INPUT = FLAGS.path('input', '-', "File to translate, plain or compressed; '-': stdin.")
 NBEST = FLAGS.integer('nbest', 1, 'Number of translations of each line.', 1)
 BEAM = FLAGS.integer(
-  'beam', None, "Beam size, --nbest or more; default: the config's.", 1
+  'beam', None, "Beam size, --nbest or more; default: the config's, or --nbest.", 1
 )
 ALPHA = FLAGS.float('alpha', None, "Length penalty; default: the config's.")
 AVERAGE, STEP = checkpoint_flags(FLAGS)
@@ -53,9 +53,7 @@ def main(argv: list[str]) -> None:
   interruption = Interruption()
   is_typed = str(INPUT.value) == '-' and sys.stdin.isatty()
   count = 0
-  text = lambda: (
-    f'{count:,} lines are translated.' if count else 'No line is translated.'
-  )
+  text = lambda: f'Lines translated: {count:,}.'
   if is_typed:
     print(f'Loading {WORKDIR.value}; Ctrl-D ends.', file=sys.stderr)
   else:

@@ -56,7 +56,7 @@ REFUSED = [
   # Values that do not go together
   ({'beam': 31, 'model.vocab_size': 30}, 'beam=31 is more than vocab_size=30 '),
   ({'beam': 5, 'model.target_vocab_size': 4}, 'beam=5 is more than target_vocab_size'),
-  ({'keep_checkpoints': 4}, 'keep_checkpoints=4 are too few to average the last 5 '),
+  ({'keep_checkpoints': 4}, 'keep_checkpoints=4 is too few to average the last 5 '),
   (
     {'data.max_length': 300, 'model.positions': 'learned'},
     'max_length=300 .* max_positions=256',

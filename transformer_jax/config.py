@@ -9,9 +9,8 @@ sets a key, and `python -m scripts.describe --config=FILE` prints all keys of a 
 Runs, results and cards that were written before a key existed stay readable: they get
 VALUE, or what `before=` says if VALUE changes what programs did until then.
 
-What depends on sets of keys reads the tags: whether two corpora are the same, what a
-run shares with the run that it starts from, which results a table may compare, and
-which columns Table 3 has.
+The tags decide whether two corpora are the same, what a run shares with the run that
+it starts from, which results a table may compare, and which columns Table 3 has.
 """
 
 import dataclasses
@@ -412,12 +411,12 @@ def as_json(config: ml_collections.ConfigDict) -> dict[str, Any]:
 
 
 def complete(stored: Mapping[str, Any], schema: Any = Config) -> dict[str, Any]:
-  """Returns a stored config with the keys that it lacks, as they were before."""
+  """Returns a stored config with its missing keys, each as its `before` says."""
   values = dict(stored)
   for field in dataclasses.fields(schema):
     if not dataclasses.is_dataclass(field.type):
       before = field.metadata['notes'][-1]
-      is_tuple = isinstance(before, tuple)  # which JSON has not
+      is_tuple = isinstance(before, tuple)  # JSON has none
       values.setdefault(field.name, [*before] if is_tuple else before)
     elif isinstance(section := stored.get(field.name, {}), Mapping):
       values[field.name] = complete(section, field.type)
@@ -447,7 +446,7 @@ def check(config: Mapping[str, Any], flag: str = '--config.') -> None:
     )
   if config['keep_checkpoints'] < config['average_last']:
     raise UserError(
-      f'keep_checkpoints={config["keep_checkpoints"]} are too few to average the last '
+      f'keep_checkpoints={config["keep_checkpoints"]} is too few to average the last '
       f'{config["average_last"]} (--config.keep_checkpoints, --config.average_last)'
     )
   for name in ('P_drop', 'P_drop_attention'):

@@ -66,9 +66,14 @@ def test_compressed_text(monkeypatch, tmp_path: pathlib.Path):
   path = tmp_path / 'lines.gz'
   path.write_bytes(gzip.compress(b'one\r\ntwo'))
   assert [*line_batches(path)] == [['one', 'two']]
-  with path.open() as stdin, pytest.raises(UserError, match=r'FILE\.gz'):
-    monkeypatch.setattr(sys, 'stdin', stdin)
-    next(line_batches(pathlib.Path('-')))
+  for start, remedy in (
+    (path.read_bytes(), r', or give --input=FILE\.gz'),
+    (b'PK\3\4', ''),
+  ):
+    path.write_bytes(start)
+    with path.open() as stdin, pytest.raises(UserError, match=f'unpack it{remedy}$'):
+      monkeypatch.setattr(sys, 'stdin', stdin)
+      next(line_batches(pathlib.Path('-')))
 
 
 def test_lines_out():

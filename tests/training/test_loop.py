@@ -231,7 +231,7 @@ def test_a_training(tmp_path: pathlib.Path, monkeypatch, capsys):
   kept = {'checkpoint_every_steps': 1, 'keep_checkpoints': 1, 'average_last': 1}
   kept |= {'best_by': 'perplexity', 'patience': 2}
   config = tiny(tokens_per_batch=64, max_shapes=1, train_steps=9, slices=1, **kept)
-  measured = iter([5.0, 1.0, 3.0, 2.0, 4.0])
+  measured = iter([5.0, 1.0, 3.0, 2.0, 0.5, 3.0, 4.0])
   monkeypatch.setattr(loop.Perplexity, '__call__', lambda self, params: next(measured))
   initial = lambda config: (None, forms.random_like(build.architecture(config)[1], 0.1))
   monkeypatch.setattr(build, 'transformer', initial)
@@ -248,7 +248,16 @@ def test_a_training(tmp_path: pathlib.Path, monkeypatch, capsys):
   (device,) = {r['device'] for r in run.records() if 'loss' in r}
   assert device == platform.describe_device()
   assert 'has 4 of 9 steps; patience=2 ended it: nothing to do' in said()
-  config.update({'patience': 0, 'train_steps': 5})
+  # A signal came while dev was measured. The missing perplexity is the best, so the run
+  # goes on, though by the others less patience has ended.
+  lines = run.metrics.read_text().splitlines(keepends=True)
+  others = [line for line in lines if '"dev_perplexity": 2.0' not in line]
+  assert len(others) == len(lines) - 1
+  run.metrics.write_text(''.join(others))
+  config.patience = 1
+  assert 'step 5: no better dev perplexity in 1' in said()
+  assert finished_steps(run.checkpoints) == [4, 5] and run.best_step() == 4
+  config.update({'patience': 0, 'train_steps': 6})
   assert 'dev BLEU 50.00' in said(bleu=lambda params: (50.0, []))
-  assert finished_steps(run.checkpoints) == [2, 5]
-  assert [r['step'] for r in run.records() if 'loss' in r] == [1, 2, 3, 4, 5]
+  assert finished_steps(run.checkpoints) == [4, 6]
+  assert [r['step'] for r in run.records() if 'loss' in r] == [1, 2, 3, 4, 5, 6]

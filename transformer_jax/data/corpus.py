@@ -290,7 +290,7 @@ def read_split(folder: pathlib.Path, split: str) -> Split:
 
 
 class Corpus(NamedTuple):
-  """A prepared corpus, whose files nobody else opens.
+  """A prepared corpus: its folder and its card.
 
   A file is compared with its sum on the card before it is read, so that damaged text is
   neither trained on nor scored. For 4.5 M pairs of training, 0.63 GB, that takes 0.6 s
@@ -336,7 +336,7 @@ class Corpus(NamedTuple):
     return read_split(self.folder, name)
 
   def text(self, split: str) -> tuple[list[str], list[str]]:
-    """Returns the source and target sentences of dev or test, as their files had them.
+    """Returns the sources and targets of dev or test, lower-cased if data.lowercase.
 
     Raises UserError if a file is not the one on the card.
     """

@@ -167,7 +167,7 @@ def is_unspaced(code: str) -> bool:
 def check_code(code: str) -> None:
   """Raises UserError for text that is not a code of a language, as de and pt_BR are.
 
-  Any two or three letters are a code, but those by which no scorer knows the language.
+  Any two or three letters are a code, except those in _CODES, which no scorer knows.
   """
   # A scorer knows how to split Japanese by the code ja alone.
   if short := _CODES.get(code.partition('_')[0]):

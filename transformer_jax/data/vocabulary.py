@@ -74,7 +74,7 @@ class Vocabulary:
     return [ids.tolist() for ids in self._encode(sentences)]
 
   def encode_flat(self, sentences: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ids of all sentences [tokens], and their numbers [sentences]."""
+    """Returns the ids of all sentences [tokens], and how many each has [sentences]."""
     ids = self._encode(sentences)
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
     return np.concatenate([np.zeros(0, np.int32), *ids]), lengths

@@ -156,9 +156,7 @@ class Search:
     )
 
   def run(self, state: State, length: int, max_unfinished: int) -> State:
-    """Advances to position `length`, or until few sentences are not done.
-
-    `max_unfinished` is how many."""
+    """Advances to `length`, or until at most `max_unfinished` sentences go on."""
 
     def goes_on(state: State) -> jax.Array:
       return (jnp.sum(~state.done) > max_unfinished) & (state.position < length)

@@ -115,7 +115,7 @@ class Evaluation:
     return result.decode_dtype == dtype and search(result.config) == search(stored)
 
   def write(self, result: Result, outputs: Sequence[str]) -> None:
-    """Writes the outputs and the result under translations/, and the run's newest."""
+    """Writes outputs and result to translations/, and the result to result.json."""
     files.write(self.translations, ''.join(line + '\n' for line in outputs))
     result.write(self.translations.with_suffix('.json'))
     result.write(self._loaded.run.workdir / 'result.json')
@@ -247,8 +247,13 @@ def evaluate_files(
   targets = [line.lower() if data.lowercase else line for line in targets]
   scorer.check(data.tokenized, data.target_language)
   expected = scorer.references(sources, targets)
-  if against and against.config.data.target_language != data.target_language:
-    raise UserError(f'{against.run.workdir} translates into another language')
+  other = against.config.data if against else data
+  for key in ('target_language', 'tokenized', 'lowercase'):
+    if other[key] != data[key]:
+      raise UserError(
+        f'data.{key} is {data[key]} in one run and {other[key]} in the other, so their '
+        'scores cannot be compared'
+      )
   card = read_card(loaded.run.workdir)
   for name, split in card.splits.items():
     if card.sha256.get(f'{name}.target.txt') == files.sha256_of_lines(targets):
@@ -306,5 +311,5 @@ class DevBleu:
     translations = self._translator.translate(self._sources, nbest=1)
     best = [hypothesis.text for (hypothesis,) in translations]
     lines = zip(self._sources, best, self._references, strict=True)
-    samples = [*lines][:: -(-len(best) // SAMPLES)]  # from all of dev
+    samples = [*lines][:: -(-len(best) // SAMPLES)]  # evenly spaced
     return self._metric.percent(best, self._references), samples

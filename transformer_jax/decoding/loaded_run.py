@@ -208,7 +208,7 @@ class LoadedRun:
 
 
 def check_strings(sources: Sequence[str], targets: Sequence[str]) -> None:
-  """Raises an error for a string, and for numbers that differ."""
+  """Raises TypeError for a string, and ValueError for lists of unequal lengths."""
   if isinstance(sources, str) or isinstance(targets, str):
     raise TypeError("a list of sentences is needed, such as ['A man sleeps.']")
   if len(sources) != len(targets):

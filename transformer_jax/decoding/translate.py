@@ -29,7 +29,7 @@ from transformer_jax.model import build
 from transformer_jax.model.transformer import SearchWeights, search_weights
 from transformer_jax.scoring.output import Mask, Output
 
-# So many lines are translated and then written. An interruption loses no more of them.
+# Lines to translate before they are written. An interruption loses no more than these.
 LINES_AT_ONCE = 10_000
 PAUSE = 0.1  # seconds; after such a pause on stdin the lines so far are translated
 
@@ -53,7 +53,7 @@ class Translator:
     unknown_sources: how many sentences have characters outside the vocabulary.
     cut_sources: how many sentences were longer than the model can take, and cut.
     cut_outputs: how many best hypotheses met their length limit before EOS.
-    improbable: how many best hypotheses are less probable than `nats`.
+    improbable: how many best hypotheses have a larger -log P of a piece than `nats`.
   """
 
   def __init__(
@@ -68,8 +68,8 @@ class Translator:
 
     Args:
       params: in float32, as a checkpoint has them.
-      nats: -log P of a piece of the references of dev. Best hypotheses of such text are
-        more probable, those of another language are not.
+      nats: -log P of a piece of dev's references. Best hypotheses are more probable,
+        unless the text is in another language.
     """
     self._config, self._vocabularies = config, vocabularies
     self.dtype = platform.decoding_dtype(config.decode_dtype)
@@ -122,7 +122,7 @@ class Translator:
     return results
 
   def warnings(self) -> Iterable[str]:
-    """Yields messages that count the lines so far that were unknown text or cut."""
+    """Yields a message for each problem of the lines so far, with its count."""
     number = lambda count, noun: f'{count:,} {noun}{"s" if count > 1 else ""}'
     if count := self.unknown_sources:
       yield f'characters outside the vocabulary: {number(count, "line")}'
@@ -275,7 +275,8 @@ def _stdin_blocks() -> Iterator[bytes]:
     if ready and not block:
       return
     if is_first and (end := text.packing(block)):
-      raise UserError(f'stdin is compressed: unpack it, or give --input=FILE{end}')
+      remedy = f', or give --input=FILE{end}' if end in text.PACKED else ''
+      raise UserError(f'stdin is compressed: unpack it{remedy}')
     is_first = False
     yield block
 

@@ -5,7 +5,7 @@ index alone. So it is the same on every platform, on any number of devices, and 
 many slices are computed at once. It is computed where it is used, from these numbers.
 
 The generator is Threefry-2x32 with 13 rounds (Salmon et al. 2011, "Parallel random
-numbers: as easy as 1, 2, 3"). Its authors knew no statistical flaw of 13 or more; their
+numbers: as easy as 1, 2, 3"). Its authors found no flaw in 13 rounds or more; their
 default is 20. It adds, rotates and xors 32-bit integers, which all processors do fast;
 Philox takes a CPU seven times as long.
 """
@@ -101,7 +101,7 @@ class Dropout:
     return self.key is not None and _rate_in_65536ths(self.attention_rate) > 0
 
   def of_attention(self, weights: Float[Array, '*shape']) -> Float[Array, '*shape']:
-    """Returns such weights with random elements set to 0, and the others scaled."""
+    """Returns attention weights with random elements set to 0, the others scaled."""
     return self._drop(weights, self.attention_rate, 2 * self.site + 1)
 
   def __call__(self, x: Float[Array, '*shape']) -> Float[Array, '*shape']:
@@ -133,8 +133,8 @@ def _streams(
 ) -> UInt32[Array, 'slices 3']:
   """Returns seed, step, and a number of the site and each slice.
 
-  With the barrier XLA does not compute what depends on seed and step alone outside of
-  the loop over slices: on a CPU the rest of the fusion would take four times as long.
+  The barrier keeps XLA from computing what depends on seed and step alone outside of
+  the loop over slices. On a CPU the rest of the fusion would take four times as long.
   """
   seed, step, slices, number = (
     jnp.asarray(x).astype(jnp.uint32) for x in (*key, number)

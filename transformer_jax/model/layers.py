@@ -1,4 +1,4 @@
-"""The sub-layers and layers of section 3, but for attention (attention.py).
+"""The sub-layers and layers of section 3, except attention (attention.py).
 
 Names of axes in every signature of the model (the tests check each call against them):
 
@@ -9,7 +9,7 @@ Names of axes in every signature of the model (the tests check each call against
   N  layers of a stack                                 L  positions of a cache
 
 Layers have no mode for training or decoding. Dropout is an argument, and so is the
-cache of decoding. Products are computed in `dtype`, the dtype of the weights. A
+cache of decoding. Products are computed in `dtype`, to which weights are cast. A
 sub-layer's output has the dtype of its input. Layers are jitted, so that JAX traces and
 differentiates all layers of a stack once; otherwise start-up would take longer.
 """

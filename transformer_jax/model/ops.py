@@ -241,7 +241,7 @@ def update_if(
   """Returns update(*state) if the condition holds, else the state as it is.
 
   XLA should update in place. On a CPU it does so in a branch, with half as many passes.
-  Elsewhere it would copy all arrays after a branch, so that both cases are computed.
+  Elsewhere a branch would copy all arrays, so both cases are computed.
   """
   in_branch = lambda condition, *state: jax.lax.cond(
     condition, update, lambda *state: state, *state

@@ -7,8 +7,8 @@ this file nor a gradient ever transposes a left matrix. Only YNN uses the proces
 instructions for bfloat16. Other operations are faster in float32, so results are
 float32. CONTRIBUTING.md lists what was tried.
 
-layers.py explains the names of axes. Here N is a number of rows, W of tokens, and P of
-chunks of rows.
+layers.py explains the names of axes. Here N and M are numbers of rows, and W of
+tokens.
 """
 
 import functools

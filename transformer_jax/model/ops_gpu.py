@@ -135,7 +135,7 @@ class _Heads(NamedTuple):
     allowed = load(mask, sentence, rows, self.keys)
     scores = jnp.where(allowed, _dot(q, k, trans_b=True) * self.d_k**-0.5, -1e9)
     exponentials = jnp.exp(scores - scores.max(1, keepdims=True))
-    if self.keys.end is not None:  # the others would count where no key is allowed
+    if self.keys.end is not None:  # else padding counts where no key is allowed
       exist = self.keys.indices(1, 2) < self.M
       exponentials = jnp.where(exist, exponentials, 0)
     return exponentials / exponentials.sum(1, keepdims=True), allowed
@@ -144,7 +144,7 @@ class _Heads(NamedTuple):
 def _attention_kernel(*refs: Ref, of: _Heads, is_forward: bool) -> None:
   """Writes the output, or computes the weights again and writes the gradients.
 
-  `refs` are (arrays, mask, output); backward (..., its gradient, those of the arrays).
+  `refs` are arrays, mask, output; backward: arrays, mask, output's gradient, arrays'.
   """
   arrays, (mask, output, *by_arrays) = refs[: 2 - of.is_self], refs[2 - of.is_self :]
   sentence = pl.program_id(0)
@@ -237,7 +237,7 @@ def attention(
 
 
 def _row_kernel(*refs: Ref, W: int, epsilon: float) -> None:
-  """`weights` are 1 where a row counts, else 0. z has W logits, and then no more."""
+  """`weights` are 1 where a row counts, else 0. z has W logits, then padding."""
   z, labels, weights, by_z, normalizers, trues = refs
   row, log2_e = pl.program_id(0), 1.4426950408889634
   sizes = [2**n for n in reversed(range(17)) if z.shape[1] & 2**n]

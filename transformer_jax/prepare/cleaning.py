@@ -1,6 +1,7 @@
 """Chooses the pairs of a corpus: drops bad ones, takes samples, checks languages.
 
-Dev and test are not cleaned. All text must be in the languages of the config.
+Dev and test are cleaned only if they are drawn from training. Source and target that
+look swapped are an error.
 """
 
 import functools
@@ -48,7 +49,7 @@ _COMMON = {
 # Text in another language has a smaller fraction of these words.
 _COMMON_FRACTION = 0.02
 
-# The lengths of so many pairs have a higher rank correlation if the text pairs up.
+# With this many pairs, lengths have a higher rank correlation if the text pairs up.
 _FEWEST_PAIRS, _LEAST_CORRELATION = 50, 0.5
 
 
@@ -279,8 +280,8 @@ def check_pairing(name: str, source: np.ndarray, target: np.ndarray) -> None:
 def draw(splits: Sources, data: ConfigDict) -> Sources:
   """Takes dev or test from training, if that is their source.
 
-  Training loses all pairs with the same sources. Sources are the same if a model reads
-  the same text, see _as_read(). A hash of its source and the seed decides whether a
+  Training loses all pairs with the same sources. Sources are the same if _as_read()
+  returns the same text. A hash of its source and the seed decides whether a
   pair is taken, so the order of the text does not matter. The first pair that is read
   causes training to be read.
 
@@ -320,7 +321,7 @@ def _remaining(
 
 
 def _as_read(sentence: str, lowercase: bool) -> str:
-  """Returns a sentence as far as a model can see it: in NFC, with single spaces."""
+  """Returns what is compared of a sentence: in NFC, with single spaces."""
   sentence = sentence.lower() if lowercase else sentence
   return ' '.join(text.nfc(sentence).split())
 

@@ -72,8 +72,8 @@ def ensure(
 
   Args:
     raw_dir: the folder of the raw text. None: that of the config, if it names one.
-    run: the folder of a run that is resumed. It has the vocabulary of the corpus, which
-      is then not compared with the raw text.
+    run: the folder of a resumed run, which has the corpus's vocabulary. The corpus is
+      then not compared with the raw text.
 
   Raises:
     UserError: the folder was prepared with other settings or from other files.
@@ -327,7 +327,7 @@ class Preparation:
   # Vocabularies
 
   def _learn_vocabularies(self, is_original: np.ndarray) -> dict[str, int]:
-    """Learns a vocabulary from a sample of the clean text, and one of the target alone.
+    """Learns one vocabulary from a sample of the clean text, or one for each language.
 
     Args:
       is_original: [pairs] bool, the pairs of sources that are not derived.
@@ -377,7 +377,7 @@ class Preparation:
   # Dev and test
 
   def _write_held_out(self, split: str) -> SplitEntry:
-    """Writes the text of dev or test as it is, in its order."""
+    """Writes the text of dev or test in its order, lower-cased if data.lowercase."""
     pairs: list[tuple[str, str]] = []
     sources = self._sources[split]
     for source in sources:

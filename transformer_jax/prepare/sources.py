@@ -290,8 +290,8 @@ def embedded(config: ConfigDict, *_: pathlib.Path | None) -> Sources:
 def find_user_text(argument: str) -> tuple[dict[str, Any], int, int]:
   """Returns keys of `data` for the text that 'SOURCE-TARGET,DIR' names, and its size.
 
-  The size is that of train: its pairs, and its target tokens, approximately. Takes dev
-  and test from train if they have no files of their own.
+  The size is the pairs of train, and about the target tokens that remain after dev and
+  test. These are drawn from train if they have no files of their own.
 
   Raises:
     UserError: the argument has another form, or train is missing or damaged.

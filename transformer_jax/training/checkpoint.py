@@ -57,7 +57,7 @@ class SaveError(UserError):
 
 
 class Writer:
-  """Writes checkpoints while the training goes on, one at a time.
+  """Writes checkpoints one at a time, while training goes on.
 
   It keeps the newest checkpoint, the one of step best(), and the last `keep` at
   multiples of `every` steps, to average (runs/run.py). It calls `on_finished` with the
@@ -201,11 +201,11 @@ class _Best(NamedTuple):
 def try_folder(folder: pathlib.Path) -> None:
   """Writes a checkpoint of one number and reads it, before hours of training.
 
-  Orbax takes `[12]` and a backslash in the path for a pattern when it writes, so that
-  what it has written is not what it reads.
+  When it writes, Orbax takes `[12]` or a backslash in the path for a pattern. It then
+  does not read what it wrote.
 
   Raises:
-    UserError: no checkpoint can be written there, or not be read again.
+    UserError: a checkpoint cannot be written there and read back.
   """
   folder = folder.absolute()
   trial = folder / 'trial'

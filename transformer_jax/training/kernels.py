@@ -1,4 +1,4 @@
-"""Whether training has kernels: on a GPU, if they agree there with plain forms.
+"""Decides whether training uses kernels: on a GPU, if they agree with plain forms.
 
 model/ops_gpu.py has the kernels. Before the first update, loss and gradient of one
 slice of real text are computed with them and without, by the parameters of step 0.
@@ -32,7 +32,7 @@ from transformer_jax.training.step import loss_and_gradient
 ROUNDING = {'bfloat16': 2**-8, 'float32': 2**-11}
 # n of a sub-layer: its products, weights, heads, sum and norm, forward and backward.
 ROUNDINGS = 12
-# A gradient that is a smaller part of the whole one is compared with this part of it.
+# A gradient below this part of the whole gradient's norm is compared with that part.
 SMALL = 0.01
 Say = Callable[[str], None]
 Program = TypeVar('Program')
@@ -175,9 +175,9 @@ def _read(path: pathlib.Path) -> float:
 
 
 def _largest_difference(ours: PyTree, plain: PyTree) -> jax.Array:
-  """Returns the largest norm of a difference over the norm of the plain form's array.
+  """Returns the largest |ours - plain| / max(|plain|, SMALL |gradient|) of all arrays.
 
-  What is not finite makes it infinite.
+  A norm that is not finite makes it infinite.
   """
   norm = lambda x: jnp.linalg.norm(x.astype(jnp.float32).ravel())
   pairs = [*zip(*map(jax.tree.leaves, (ours, plain)), strict=True)]

@@ -64,7 +64,8 @@ def train(
     records = [r for r in run.records() if r['step'] <= start] if first else []
     needs_dev_eval = _needs_dev_eval(config, start, records)
     has_ended = _is_out_of_patience(records, config)
-    must_train = start < config.train_steps and not has_ended
+    # A dev score that is still missing may be the best, so that patience goes on.
+    must_train = start < config.train_steps and (needs_dev_eval or not has_ended)
     if not must_train and not needs_dev_eval:
       if first:
         steps = f'{start} of {config.train_steps} steps'
@@ -192,8 +193,8 @@ def _introduce_run(
 class Loop:
   """Makes updates, one from each batch in turn.
 
-  At every multiple of `checkpoint_every_steps` it saves and measures dev. Metrics are
-  read one step late, so that the devices never wait for the host.
+  It saves and measures dev at multiples of `checkpoint_every_steps`, and at the end.
+  Metrics are read one step late, so that the devices never wait for the host.
   """
 
   def __init__(

@@ -21,14 +21,14 @@ from transformer_jax.training.step import Schedule, Sums
 
 # Short enough to show steps, time left, loss and speed in 80 columns.
 BAR = '{percentage:3.0f}%|{bar}| {n}/{total} [{elapsed}<{remaining}{postfix}]'
-TIMED = 20  # after so many updates the time of all is estimated
+TIMED = 20  # updates that are timed before the total is estimated
 # A record's loss is a mean over many batches, which varies by hundredths of a nat. At 1
 # nat above the best, the right tokens have a probability e times lower. A run that has
 # this many such records in a row has diverged.
 DIVERGED_NATS = 1.0  # per target token
 DIVERGED_RECORDS = 5
-# A mean over WINDOW updates may be WORSE_NATS above that of the second window. Means of
-# small batches differ by less by chance.
+# A mean over WINDOW updates may be WORSE_NATS above that of the second window. Chance
+# makes a smaller difference, even with small batches.
 WINDOW, WORSE_NATS = 100, 0.1
 
 
