@@ -242,6 +242,11 @@ def test_scores_of_files_equal_those_of_the_split(greedy: LoadedRun):
   other = workdir.parent / 'other.txt'
   other.write_text('\n'.join([*references[:-1], 'zwei']))
   assert 'has the references' not in next(evaluate_files(greedy, paths[0], other))
+  lowercase = LoadedRun(greedy.run, greedy.output)
+  lowercase.config.data.lowercase = True
+  message = 'data.lowercase is False in one run and True in the other'
+  with pytest.raises(UserError, match=message):
+    next(evaluate_files(greedy, *paths, lowercase))
 
 
 @pytest.mark.slow

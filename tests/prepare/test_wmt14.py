@@ -71,6 +71,10 @@ def test_every_source_gives_the_same_pairs(tmp_path: pathlib.Path, monkeypatch):
   assert read(None, None) == [[('tfds', 'tfds')], *of_sacrebleu]
   toy.corpus.write(parquet, 'newstest2013', b'a', b'b')
   assert read(parquet, None) == [train, [('a', 'b')], of_sacrebleu[1]]
+  (parquet / 'newstest2014.de').write_text('c\n')
+  with pytest.raises(UserError, match=r'newstest2014\.en'):
+    read(parquet, None)
+  (parquet / 'newstest2014.de').unlink()
   shutil.rmtree(parquet / 'de-en')
   assert read(parquet, tmp_path) == [[('tfds', 'tfds')], [('a', 'b')], of_sacrebleu[1]]
 
