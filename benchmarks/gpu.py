@@ -73,7 +73,7 @@ def test(output: pathlib.Path) -> str:
     cases = [*xml.parse(report).getroot().iter('testcase')]
     outcome = lambda case: next((child.tag for child in case), 'passed')
     files.write_json(output, {case.get('name'): outcome(case) for case in cases})
-  return f'{len(cases)} passed'
+  return f'{sum(outcome(case) == "passed" for case in cases)} of {len(cases)} passed'
 
 
 def losses(output: pathlib.Path) -> str:

@@ -167,9 +167,10 @@ def read_stored(path: pathlib.Path, what: str, config: Config) -> dict[str, Any]
   try:
     stored = json.loads(path.read_text())
     model = configs.complete(stored['model'], configs.Model)
-  except (ValueError, KeyError) as error:
+    measured = stored['what'], model
+  except (ValueError, KeyError, TypeError) as error:
     raise UserError(f'--against={path}: no result of scripts.benchmark') from error
-  if (stored['what'], model) != (what, config.model.to_dict()):
+  if measured != (what, config.model.to_dict()):
     raise UserError(
       f'--against={path}: it measured {stored["what"]} of {stored["config"]}; give '
       f'its --what and --config, or a file with {what} of this model'

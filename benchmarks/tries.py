@@ -1,7 +1,7 @@
 """Changes of a training step that may make it faster on a GPU, not timed on one yet.
 
 Each is off. `scripts.benchmark --try=NAME` times a training with it beside ours. One
-that gains 1 % moves into the package, the others go. CONTRIBUTING.md has what the
+that gains 3 % moves into the package, the others go. CONTRIBUTING.md has what the
 compiler says of each.
 """
 

@@ -45,7 +45,7 @@ def get_config(arg: str = '') -> ml_collections.ConfigDict:
     updates = EPOCHS * tokens // config.tokens_per_batch
     config.train_steps = min(12_000, max(100, updates // 20 * 20))
     config.warmup_steps = min(2000, config.train_steps // 4)
-    # The highest rate is that of 2,000 updates.
+    # The highest rate is that of a warm-up of 2,000 updates.
     config.rate_factor = math.sqrt(config.warmup_steps / 2000)
     config.checkpoint_every_steps = config.train_steps // 20
   return config

@@ -52,7 +52,7 @@ REFUSED = [
   ({'model': []}, r'model=\[\]: '),
   ({'data.files': {'train': ['train']}}, 'data.files.dev is missing: '),
   ({'data.cleaning.gates': 2}, 'data.cleaning.gates is unknown: '),
-  ({'model.P_drop': 7e-6}, 'model.P_drop=7e-06 drops nothing, .* 0, or 7.6e-06 or'),
+  ({'model.P_drop': 0.5 / 65536}, 'model.P_drop=7.* drops nothing, .* 0, or 8e-06 or'),
   # Values that do not go together
   ({'beam': 31, 'model.vocab_size': 30}, 'beam=31 is more than vocab_size=30 '),
   ({'beam': 5, 'model.target_vocab_size': 4}, 'beam=5 is more than target_vocab_size'),

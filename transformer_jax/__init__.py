@@ -39,7 +39,7 @@ def load(
     beam, alpha: the search's K and the exponent of its length penalty (section 6.1).
     decode_dtype: of the search's products: 'float32', 'bfloat16', or 'auto' for the
       faster one. Only in float32 no result depends on the other sentences.
-      None, for each of these three: what the config says.
+      None, for beam, alpha and decode_dtype: what the config says.
 
   Raises:
     UserError: the run is incomplete, has no such checkpoint, or an argument has a value

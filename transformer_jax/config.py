@@ -63,7 +63,7 @@ Pieces = Annotated[int, Meta(ge=5, le=2**16)]
 PiecesOrNone = Annotated[int, Meta(ge=0, le=2**16)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 BelowOne = Annotated[float, Meta(ge=0, lt=1)]
-LEAST_RATE = 0.5 / 65536  # below it, model/dropout.py rounds a rate to 0
+LEAST_RATE = 0.5 / 65536  # up to it, model/dropout.py rounds a rate to 0
 Rate = Annotated[float, Meta(ge=0, le=0.999)]  # of dropout, which divides by 1 - rate
 Ratio = Annotated[float, Meta(ge=1, le=1e9)]
 Coverage = Annotated[float, Meta(ge=0.98, le=1)]  # SentencePiece's range
@@ -450,10 +450,10 @@ def check(config: Mapping[str, Any], flag: str = '--config.') -> None:
       f'{config["average_last"]} (--config.keep_checkpoints, --config.average_last)'
     )
   for name in ('P_drop', 'P_drop_attention'):
-    if 0 < model[name] < LEAST_RATE:
+    if 0 < model[name] <= LEAST_RATE:
       raise UserError(
         f'model.{name}={model[name]} drops nothing, since a rate is rounded to a '
-        f'65536th: give 0, or {LEAST_RATE:.1e} or more (--config.model.{name})'
+        f'65536th: give 0, or {LEAST_RATE:.0e} or more (--config.model.{name})'
       )
   longest, limit = config['data']['max_length'], model['max_positions']
   if model['positions'] == 'learned' and longest > limit:

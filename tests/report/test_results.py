@@ -95,8 +95,8 @@ def test_every_row_is_taken_for_what_its_config_says(option: str):
 @pytest.mark.parametrize(
   'row, config, fields, reason',
   [
-    ('base', {'model.N': 2}, {}, 'not row base, as its config says: N is 2, not 3'),
-    ('D1', {'model.P_drop': 0.2}, {}, 'not row D1, as .* P_drop is 0.2, not 0'),
+    ('base', {'model.N': 2}, {}, 'not row base, although .* so: N is 2, not 3'),
+    ('D1', {'model.P_drop': 0.2}, {}, 'not row D1, although .* P_drop is 0.2, not 0'),
     ('E', {'model.positions': 'sinusoid'}, {}, 'positions is sinusoid, not learned'),
     ('D1', {}, {'beam': 1}, 'not in Table 3: beam 1, alpha 0.6, not beam 4, alpha 0.6'),
     ('D1', {}, {'alpha': 1.0}, 'beam 4, alpha 1.0, not beam 4, alpha 0.6'),

@@ -194,7 +194,7 @@ class Choice(NamedTuple):
   kind: str  # one of KINDS
   layers: list[int]
   heads: list[int]
-  rows: list[int | None]  # of each sentence, whose weights are drawn; None: of all
+  rows: list[int | None]  # of each sentence, the row to draw; None: all rows
 
 
 def choose(

@@ -161,7 +161,7 @@ def positions(d_model: int) -> np.ndarray:
 
 
 def check(model: Mapping[str, Any]) -> None:
-  """Raises UserError for columns of Table 3 that a Marian model cannot have."""
+  """Raises UserError for sizes and options that a Marian model cannot have."""
   for name, value, needed in (
     ('h x model.d_k', model['h'] * model['d_k'], model['d_model']),
     ('h x model.d_v', model['h'] * model['d_v'], model['d_model']),

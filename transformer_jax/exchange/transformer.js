@@ -269,7 +269,7 @@ function* translate(model, text, {off, beam, alpha}) {
   const {tokens, score, log_p, shown: end} = best;
   const target = best.finished ? tokens : [...tokens, EOS];
   const weights = {encoder: [], decoder: [], cross: []};  // [N, h, T, S] of each kind, flat
-  if (Math.max(source.length, target.length) <= MOST_SHOWN) {
+  if (Math.max(source.length, target.length) <= Math.min(MOST_SHOWN, model.longest)) {
     const forced = new Transformer(model, off, weights);
     forced.decode([BOS, ...target.slice(0, -1)], forced.encode(source));
   }

@@ -55,7 +55,7 @@ class Flags:
 
   Attributes:
     values: absl's table of them.
-    plain: the config without the keys that the command line overrides.
+    plain: the config as its file has it, without the command line's overrides.
   """
 
   def __init__(self, doc: str, positional: bool = False):
@@ -321,6 +321,9 @@ def run(main: Callable[[list[str]], None]) -> None:
   check_output() or when main() returns; if its reader has left, as `| head` does, with
   the exit code that a shell gives for SIGPIPE, and without a line.
   """
+  # Python has no stream where a shell closed it (2>&-).
+  sys.stdout = sys.stdout or open(os.devnull, 'w')
+  sys.stderr = sys.stderr or open(os.devnull, 'w')
   faulthandler.enable()  # if a library crashes, Python says where
   # Python flushes the second name of each as it ends. Types call that name final.
   streams: Any = sys

@@ -138,7 +138,7 @@ def lock(file: IO[str], wait: bool = False) -> bool:
 
 @contextlib.contextmanager
 def exclusive(path: pathlib.Path, doing: str) -> Iterator[None]:
-  """Keeps other processes out of blocks with this file; waits for one that is in it.
+  """Lets one process at a time into blocks with this file; waits for one inside.
 
   Args:
     path: a file that is created if it is missing, and stays.

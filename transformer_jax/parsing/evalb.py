@@ -306,7 +306,7 @@ def _with_tags_of(gold: Sequence[str], outputs: Sequence[str]) -> list[str]:
     leaves = _LEAF.findall(tree)
     words, ours = ([word for _, word in _LEAF.findall(line)] for line in (tree, output))
     if words != ours:
-      raise UserError(f'tree {number} has not the words of the treebank: {output}')
+      raise UserError(f'tree {number} has other words than the treebank: {output}')
     tags = (tag for tag, _ in leaves)
 
     def with_tag(leaf: re.Match[str], tags: Iterator[str] = tags) -> str:

@@ -111,7 +111,7 @@ class TreeMask(NamedTuple):
 
   Axes: B sentences, K beams, L longest output, W tokens of the target's vocabulary.
 
-  Attributes (of each token, [W]):
+  Attributes (`kind` and `value` of each token, [W]):
     kind: whether a token opens or closes a constituent, is a word's number or a tag.
       The kind of all others, such as EOS, is _NO_TOKEN.
     value: the label of a bracket, as a number; the word's number of a number; else 0.

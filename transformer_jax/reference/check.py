@@ -141,7 +141,7 @@ def _checked(place: str, x: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def difference(name: str, mine: np.ndarray, right: np.ndarray) -> float:
-  """Returns the mean absolute difference, 1 for the largest that counts as equal.
+  """Returns the mean absolute difference in units of the tolerance.
 
   Padding is left out.
   """
@@ -256,7 +256,7 @@ def report(mine: Arrays) -> Iterator[str]:
     return
   best, reached = find(mine, first)
   if reached == first:
-    yield 'no known mistake, nor a pair of them, explains it'
+    yield 'no known mistake explains it'
     later = [n for n in names[first:] if difference(n, mine[n], right[n]) <= 1]
     if later:
       yield f'{later[-1]} is equal: {name} may be another quantity than in the kit'
@@ -291,7 +291,7 @@ def _where(name: str, mine: np.ndarray, right: np.ndarray) -> str:
   if mine.shape != right.shape:
     return f'of shape {[*mine.shape]}, in the kit {[*right.shape]}'
   real = _is_real(name, right.shape)
-  distance = np.abs(mine - right) * real
+  distance = np.where(real, np.abs(mine - right), 0)  # masked scores may be -inf
   index = np.unravel_index(distance.argmax(), distance.shape)
   by = distance[real].mean() / np.abs(right[real]).mean()
   text = f'by {by:.1e} of its size, most at {[int(i) for i in index]}: '

@@ -65,8 +65,8 @@ def parameters() -> Arrays:
     arrays[name] = rng.normal(size=x.shape) * sigma + (last == 'scale')
     if name.startswith('decoder') and last == 'scale':
       arrays[name] *= rng.choice([-1, 1], x.shape)  # else a token predicts itself
-  # Small activations show the epsilon of the next norm, and a small W_2, by the
-  # gradient of W_1, Adam's.
+  # Small activations show the epsilon of the next norm. A small W_2 makes W_1's
+  # gradient small, which shows Adam's epsilon.
   for name in ('norm_1.scale', 'norm_1.bias', 'feed_forward.b_2'):
     arrays[f'encoder.0.{name}'] *= 0.05
   arrays['encoder.0.feed_forward.W_2'] *= 1e-4

@@ -192,7 +192,7 @@ def why_untrained(group: Group) -> str:
   of its loss: a perplexity below the root of the number of pieces.
   """
   base = group.table_3['base']
-  pieces = base[0].config['model']['vocab_size']
+  pieces = base[0].pieces
   perplexity = statistics.fmean(values(base, PERPLEXITY))
   limit = math.sqrt(pieces)
   if perplexity < limit:

@@ -127,7 +127,8 @@ def curves(runs: Sequence[ScoredRun], over: Sequence[pathlib.Path]) -> list[Bloc
   """
   yours = [(path.name, read_records(path)) for path in over]
   for path, (_, records) in zip(over, yours, strict=True):
-    if not any(record.get(key) for record in records for key in figures.MEASURED):
+    measured = (r.get(key) for r in records for key in figures.MEASURED)
+    if all(value is None for value in measured):
       keys = ', '.join(figures.MEASURED)
       raise UserError(
         f'{path}: no line such as {{"step": 100, "loss": 6.2}}, with one of {keys}'

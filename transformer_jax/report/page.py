@@ -99,7 +99,7 @@ def facts(items: Iterable[tuple[str, str]]) -> str:
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
   """Returns a table whose first column names the row; sets numbers to the right."""
   columns = zip(*rows, strict=True) if rows else ((),) * len(header)
-  is_text = lambda cells: any(re.match('[A-Za-z]', cell) for cell in cells)
+  is_text = lambda cells: any(cell[:1].isalpha() for cell in cells)
   rules = ('---:' if n and not is_text(c) else '---' for n, c in enumerate(columns))
   lines = [[*map(_escape, line)] for line in (header, *rows)]
   lines.insert(1, [*rules])

@@ -44,8 +44,8 @@ SPREAD = (
 RULES = 'docs/report.md has the rules of a verdict.'
 NOTE = (
   "Differences are ± half their 95 % interval (Student's t, with the deviation between "
-  'seeds pooled over all rows with several). p is of a test over sentences, on which '
-  f'no verdict depends. The paper has one run for each row. {RULES}'
+  "seeds pooled over the paper's rows with several). p is of a test over sentences, on "
+  f'which no verdict depends. The paper has one run for each row. {RULES}'
 )
 POWER = (
   'n of 100: of 100 rows that truly equal base, so many would be found equal with '
@@ -399,7 +399,7 @@ def _facts(
     names = ', '.join(metric.column for metric in JUDGED)
     yield (
       'Claims',
-      f'{where}{count} {names} are minus base, and in brackets if undecided.',
+      f'{where}{count} {names} are differences from base, in brackets if undecided.',
     )
   missing = [row for row in paper.TABLE_3 if row not in group.table_3]
   if missing and group.table_3:
@@ -409,7 +409,7 @@ def _facts(
 def _on_terminal(
   top: Facts, runs: Sequence[ScoredRun], studies: Sequence[Study]
 ) -> str:
-  """Returns the facts, the claims, the scores of runs in no table, and footnotes."""
+  """Returns the facts, one table's claims, the other runs' scores, and footnotes."""
   lines = [line for fact in top for line in _wrap(*fact)]
   marks, rest = listing.number_types(runs), listing.representatives(runs)
   if len(studies) == 1 and len(studies[0][1]) > 1:

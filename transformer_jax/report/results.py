@@ -346,7 +346,7 @@ def _group(base: Cells, members: Sequence[ScoredRun], averaged: int) -> Group:
   by_run: dict[tuple[str, Any, int], list[ScoredRun]] = {}
   for run in members:
     if wrong := wrong_cells(run, base):
-      reason = f'{run.name} is not row {run.row}, as its config says: {wrong}'
+      reason = f'{run.name} is not row {run.row}, although its config says so: {wrong}'
       tables.omissions.extend({reason} - {*tables.omissions})
     else:
       is_test = run.result.split == 'test' and run.row in paper.TABLE_2_NAMES

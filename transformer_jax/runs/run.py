@@ -68,7 +68,7 @@ class Run(NamedTuple):
     return self.workdir / 'translations' / name
 
   def config(self) -> ml_collections.ConfigDict:
-    """Returns the config of the run, locked; keys that it lacks are as before them.
+    """Returns the run's config, locked; a key that it lacks has its `before` value.
 
     Raises:
       UserError: the file is missing or damaged, or has a key that
@@ -124,7 +124,7 @@ class Run(NamedTuple):
       why = f'no dev {by} was measured yet'
       if not by:
         why = 'it keeps no best checkpoint (train with --config.best_by=bleu)'
-      raise UserError(f'{self.workdir}: {why}; give --step a number')
+      raise UserError(f'{self.workdir}: {why}; give the number of a step')
     return step
 
   def training_so_far(self, step: int) -> dict[str, Any]:
@@ -343,8 +343,8 @@ def chosen_steps(
   if missing:
     after = len(wanted) - 1 - wanted.index(missing[-1])
     raise UserError(
-      f'{folder} has {after} of the {len(wanted)} checkpoints to average up to step '
-      f'{newest}, and not that of step {missing[-1]}: give --average={after} '
+      f'{folder} has no checkpoint of step {missing[-1]}, one of the {len(wanted)} to '
+      f'average up to step {newest}: give --average={after} '
       f'(training keeps the last keep_checkpoints={config.keep_checkpoints})'
     )
   if len(wanted) < average:

@@ -150,7 +150,7 @@ def load_config(
 
 
 def print_commands(jobs: Sequence[Job]) -> None:
-  """Prints the commands that would be run to stdout, and what is done to stderr."""
+  """Prints to stdout the commands to run, and to stderr which jobs are done."""
   for job in jobs:
     is_done = job.is_done()
     print('done   ' if is_done else 'waiting', job.name, file=sys.stderr)

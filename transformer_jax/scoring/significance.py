@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 SAMPLES = 1000  # random test sets, as many as sacreBLEU resamples by default
-EXCHANGES = 10_000  # of paired_p: with 1,000, p of 0.08 and of 0.06 are one
+EXCHANGES = 10_000  # of paired_p: 1,000 do not tell p of 0.08 from p of 0.06
 SEED = 12345  # sacreBLEU's
 
 
