@@ -171,6 +171,11 @@ def test_where_it_differs():
   assert ', most at [0, 2, 1, 3]: 0.75 for 0.' in line and '; only head 2' in line
   lines = [*check.report(forward('no_mask_of_padding'))]
   assert '; only where the source has padding' in lines[1]
+  # Masked scores may be -inf, and are not compared.
+  scores = forward('unscaled_scores')['decoder.0.attention.scores']
+  scores[..., ~np.tri(scores.shape[-1], dtype=bool)] = -np.inf
+  line = [*check.report({'decoder.0.attention.scores': scores})][0]
+  assert 'most at [' in line and 'inf' not in line and 'padding' not in line
 
 
 def test_arrays_may_have_the_names_of_pytorch_or_merged_axes(tmp_path: pathlib.Path):

@@ -40,6 +40,11 @@ def blocks(text: str) -> list:
   ]
 
 
+def test_numbers_are_set_to_the_right_and_text_is_not():
+  table = rendered(page.table(['', 'number', 'text'], [['a', '-0.9', 'Мужчина']]))
+  assert re.findall(r'<td( style)?', table) == ['', ' style', '']
+
+
 def rendered(markdown: str) -> str:
   """Renders Markdown as GitHub does, which passes HTML through."""
   known = markdown_it.MarkdownIt('commonmark').enable(['table', 'strikethrough'])
