@@ -40,6 +40,7 @@ REFUSED = [
     ({key: value}, re.escape(f'{key}={value}: ') + f'.*--config.{key}')
     for key, value in (
       ('slices', 0),
+      ('model.vocab_size', 2**16 + 1),  # files hold uint16
       ('train_steps', 2**31),
       *(('rate_factor', x) for x in (0.0, 1e38, math.nan, math.inf)),
       *((k, x) for k in ('epsilon_ls', 'model.P_drop', 'adam_b1') for x in (1.0, -0.1)),

@@ -14,21 +14,22 @@ from transformer_jax.machine import errors
 
 pytestmark = pytest.mark.usefixtures('in_the_checkout')
 
+SCRIPTS = pathlib.Path(__file__).parents[1] / 'scripts'
 MULTI30K = '--config=configs/multi30k.py:en-de'
 
 # A command, where {tmp} is an empty folder, and what its one line of error says.
 REFUSED = [
   # Keys of a config
   (
-    'train --workdir=x --config=configs/table3.py:B1 --config.row=B9',
+    'train --workdir={tmp}/x --config=configs/table3.py:B1 --config.row=B9',
     'so this is not row B9',
   ),
   (
-    'train --workdir=x --config=configs/base.py --config.model.h=4',
+    'train --workdir={tmp}/x --config=configs/base.py --config.model.h=4',
     'model.h: not as in the config file',
   ),
   ('describe --config=configs/my.py', '--config=configs/my.py:SOURCE-TARGET,DIR'),
-  ('train --workdir=x', 'starts one with --config='),
+  ('train --workdir={tmp}/x', 'starts one with --config='),
   # Flags
   ('evaluate --hypotheses=h', 'needs --references and --target_language'),
   ('prepare_data --verify=x --raw_dir=y', '--raw_dir does not go with --verify'),
@@ -61,12 +62,23 @@ def test_refused(command: str, message: str, tmp_path: pathlib.Path):
   assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.parametrize('name', sorted(p.stem for p in SCRIPTS.glob('[a-z]*.py')))
+def test_help(name: str, capsys):
+  with pytest.raises(SystemExit) as end:
+    call(name, '--help')
+  assert end.value.code in (0, None)
+  module = importlib.import_module(f'scripts.{name}')
+  out = capsys.readouterr().out
+  assert module.__doc__.splitlines()[0] in out and re.search('^  --', out, re.M)
+
+
 def test_scripts_are_functions_too(capsys, tmp_path):
   """A call leaves no flags to the next."""
-  call('describe', MULTI30K, '--config.model.N=4', '--json')
-  assert json.loads(capsys.readouterr().out)['cells']['N'] == 4
+  call('describe', MULTI30K, '--config.model.N=2', '--json')
+  assert json.loads(capsys.readouterr().out)['cells']['N'] == 2
   call('describe', MULTI30K)
-  assert 'json' not in capsys.readouterr().out
+  out = capsys.readouterr().out
+  assert not out.startswith('{') and re.search(r'^model\.N = 4 ', out, re.M)
   for name, line in (('hypotheses', 'ein Hund\n'), ('references', 'ein Hund da\n')):
     (tmp_path / name).write_text(line)
   files = [f'--{name}={tmp_path / name}' for name in ('hypotheses', 'references')]

@@ -148,6 +148,7 @@ def test_the_same_pairs_are_chosen_each_time(tmp_path: pathlib.Path):
   split = split_of(tmp_path, [*sample, long])
   chosen = survey.sample_pairs(split, 7, 128)
   assert chosen == survey.sample_pairs(split, 7, 128) and len(chosen) == 7
+  assert chosen != sample[:7]
   assert survey.sample_pairs(split, 99, 128) == [*sample, long]
   short = [pair for pair in sample if max(map(len, pair)) <= 4]
   assert survey.sample_pairs(split, 99, 4) == short

@@ -157,7 +157,7 @@ def test_this_commit_against_a_stored_row():
 
 
 def test_what_is_refused(monkeypatch):
-  """Rivals, before anything is prepared or started."""
+  """Rivals before anything is prepared; --kernels once JAX has named the device."""
   monkeypatch.setattr(importlib.util, 'find_spec', lambda name: name != 'ctranslate2')
   monkeypatch.setattr(platform, 'start', lambda slices: None)  # JAX has started
   monkeypatch.setattr(jax.config, 'update', lambda *_: None)

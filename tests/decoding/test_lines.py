@@ -9,9 +9,11 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+import scripts.translate
 from transformer_jax.data import text
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding import translate
+from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.decoding.translate import Hypothesis, line_batches, split_lines
 from transformer_jax.machine.errors import UserError
 
@@ -89,3 +91,24 @@ def test_lines_out():
     (2, True, ['7\t-0.5000\ta', '7\t-1.2500\tb', '8\t0.0000\t', '9\t-2.0000\té c']),
   ):
     assert [*translate.output_lines(hypotheses, nbest, scores, 7)] == expected
+
+
+@pytest.mark.filterwarnings('ignore:cut at the length')
+def test_hypotheses_of_a_file(
+  model: LoadedRun, monkeypatch, tmp_path: pathlib.Path, capsys
+):
+  """They are numbered through all batches, and are those of the model in Python."""
+  monkeypatch.setattr(translate, 'LINES_AT_ONCE', 2)
+  sentences = ['one', 'one two', '', 'three', 'five one']
+  path = tmp_path / 'lines'
+  path.write_text(''.join(line + '\n' for line in sentences))
+  flags = f'--workdir={model.run.workdir}', f'--input={path}', '--nbest=2', '--scores'
+  scripts.translate.main(['translate', *flags])
+  expected = [
+    f'{number}\t{hypothesis.score:.4f}\t{hypothesis.text}'
+    for number, both in enumerate(model.hypotheses(sentences, nbest=2), 1)
+    for hypothesis in both
+  ]
+  assert capsys.readouterr().out.splitlines() == expected
+  with pytest.raises(UserError, match='--nbest=2 needs --beam=2 or more'):
+    scripts.translate.main(['translate', *flags, '--beam=1'])

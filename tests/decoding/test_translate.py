@@ -90,7 +90,7 @@ def same(a: list[list[Hypothesis]], b: list[list[Hypothesis]]) -> None:
 def test_translations_do_not_depend_on_the_batch(model: LoadedRun):
   """Order, batch size and padding change no token, and scores by 1e-4 at most."""
   sentences = [*lines(30), 'one ' * 9]
-  one = translator(model)
+  one = translator(model, decode_tokens=64)  # batches of several sentences
   translated = one.translate(sentences, 3)
   lengths = {len(h[0].tokens) for h in translated}
   assert len(lengths) > 3, 'the model should end sentences at different lengths'

@@ -19,6 +19,17 @@ TABLE_3 = """
   C6 5.12 25.4 53 | C7 4.75 26.2 90 | D1 5.77 24.6 - | D2 4.95 25.5 -
   D3 4.67 25.3 - | D4 5.47 25.7 - | E 4.92 25.7 - | big 4.33 26.4 213
 """
+# What a row changes
+CELLS = """
+  base N=6 d_model=512 d_ff=2048 h=8 d_k=64 d_v=64 P_drop=0.1 \
+    epsilon_ls=0.1 train_steps=100000
+  A1 h=1 d_k=512 d_v=512 | A2 h=4 d_k=128 d_v=128 | A3 h=16 d_k=32 d_v=32
+  A4 h=32 d_k=16 d_v=16 | B1 d_k=16 | B2 d_k=32 | C1 N=2 | C2 N=4 | C3 N=8
+  C4 d_model=256 d_k=32 d_v=32 | C5 d_model=1024 d_k=128 d_v=128 | C6 d_ff=1024
+  C7 d_ff=4096 | D1 P_drop=0.0 | D2 P_drop=0.2 | D3 epsilon_ls=0.0 | D4 epsilon_ls=0.2
+  E positions=learned
+  big N=6 d_model=1024 d_ff=4096 h=16 P_drop=0.3 train_steps=300000
+"""
 TABLE_4 = (88.3, 90.4, 90.4, 91.7, 91.3, 91.3, 91.3, 92.1, 92.1, 92.7, 93.0, 93.3)
 
 
@@ -34,6 +45,9 @@ def test_tables_2_to_4():
   assert [*map(numbers, rows_of(TABLE_2))] == [*map(tuple, paper.TABLE_2.values())]
   typed = {row: numbers(cells) for row, *cells in rows_of(TABLE_3)}
   assert typed == {name: tuple(row[1:4]) for name, row in paper.TABLE_3.items()}
+  cells = {row: dict(x.split('=') for x in pairs) for row, *pairs in rows_of(CELLS)}
+  shown = lambda row: {cell: str(value) for cell, value in row.cells.items()}
+  assert cells == {name: shown(row) for name, row in paper.TABLE_3.items()}
   assert tuple(row.f1 for row in paper.TABLE_4) == TABLE_4
 
 
