@@ -35,7 +35,7 @@ def set_up() -> None:
 
   from transformer_jax.machine import platform
 
-  if os.environ.get('JAX_DISABLE_MOST_OPTIMIZATIONS'):  # takes half of what is left
+  if os.environ.get('JAX_DISABLE_MOST_OPTIMIZATIONS'):  # these halve the rest
     quick = (
       'use_fusion_emitters=false'
       if jax.__version_info__ < (0, 11)

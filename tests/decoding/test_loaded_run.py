@@ -18,7 +18,7 @@ SENTENCES = ['one, two "five"', '']
 
 
 def test_scores_are_log_probabilities_of_pieces(model: LoadedRun, log_probs):
-  """They equal those of each pair alone; pairs fill more than a batch."""
+  """They equal those of each pair alone; pairs fill several batches."""
   model = LoadedRun(model.run, model.output)
   model.config.decode_tokens = 64
   sources = [' '.join(['one,'] * (n % 4)) for n in range(20)]

@@ -74,9 +74,9 @@ def test_a_process_without_work_to_save_exits_at_once(number: signal.Signals):
 def test_a_checkpoint_is_written_first(
   first: signal.Signals, second: signal.Signals, repeated: int, ends: tuple[str, str]
 ):
-  """A second signal ends it at once, later than `timeout` repeats the first.
+  """A second SIGTERM ends it at once, unless it comes as early as one of `timeout`.
 
-  The system may repeat that time is up.
+  SIGXCPU, which the system repeats, never does.
   """
   process = started(with_main(SAVE.format(repeated=repeated)))
   process.send_signal(first)

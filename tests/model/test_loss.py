@@ -16,10 +16,10 @@ from transformer_jax.model.transformer import Outputs
 from transformer_jax.training.step import cross_entropy
 
 B, T, D = 3, 5, 6
-# Of a cache that holds neither all rows' logits nor the table, which is then transposed
-# 16 rows at a time; the last 16 overlap those before.
+# A cache that does not hold all rows' logits.
 SMALL = {'LOGITS_BYTES': 4 * 4 * 37, 'VECTOR_FLOATS': 4}
 FORMS = {'plain': None, 'all rows at once': {}, 'four rows at a time': SMALL}
+# Nor the table, which is then transposed 16 rows at a time; the last 16 overlap.
 FORMS['by a large table'] = SMALL | {'CACHE_BYTES': 400}
 
 

@@ -42,7 +42,7 @@ def outputs(function: Callable, inputs: tuple, mode: str) -> list[np.ndarray]:
 
 
 def assert_equal(make: Callable, *case: Any) -> None:
-  """The kernel of a case is as near to the plain form, in the norm of each output."""
+  """The kernel differs from the plain form by at most OFF of each output's norm."""
   function, inputs = make(*case)
   off = OFF[inputs[0].dtype.type]
   both = (outputs(function, inputs, mode) for mode in (KERNELS, 'plain'))

@@ -1,4 +1,5 @@
-"""Random arrays, and operations as a CPU has them or, on this CPU, an accelerator."""
+"""Random arrays, and operations in a CPU's forms or, run on this CPU too, an
+accelerator's."""
 
 import contextlib
 from collections.abc import Iterator

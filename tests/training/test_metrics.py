@@ -49,10 +49,10 @@ def test_a_run_that_is_worse_than_at_its_start():
 
 
 def test_a_record(monkeypatch):
-  """Of the steps since the last one, but for the time before resume().
+  """A record covers the steps since the last record, without the time before resume().
 
-  It waits for a step that counts. The rate is the one that was applied: skipped steps
-  are no updates to Equation 3, those before a restart neither.
+  It waits for a step that was not skipped. Its rate is the one that was applied: skipped
+  steps do not advance Equation 3, nor did those before a restart.
   """
   monkeypatch.setattr(time, 'perf_counter', itertools.count(step=0.5).__next__)
   skips = [{'step': 1, 'loss': 3.0}, {'step': 1, 'skipped_pairs': [7]}]
