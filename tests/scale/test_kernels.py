@@ -1,4 +1,4 @@
-"""Kernels of all configs but my.py's compile for an H200 that is not here, and a few whole steps.
+"""Kernels of all configs but my.py's, and a few whole steps, compile for an H200.
 
 The number of heads or rows changes no more than how many programs a kernel has, and
 whether rows fill its blocks.

@@ -51,8 +51,8 @@ def test_a_run_that_is_worse_than_at_its_start():
 def test_a_record(monkeypatch):
   """A record covers the steps since the last record, without the time before resume().
 
-  It waits for a step that was not skipped. Its rate is the one that was applied: skipped
-  steps do not advance Equation 3, nor did those before a restart.
+  It waits for a step that was not skipped. Its rate is the one that was applied:
+  skipped steps do not advance Equation 3, nor did those before a restart.
   """
   monkeypatch.setattr(time, 'perf_counter', itertools.count(step=0.5).__next__)
   skips = [{'step': 1, 'loss': 3.0}, {'step': 1, 'skipped_pairs': [7]}]
