@@ -53,11 +53,10 @@ def main(argv: list[str]) -> None:
   interruption = Interruption()
   is_typed = str(INPUT.value) == '-' and sys.stdin.isatty()
   count = 0
-  text = lambda: f'Lines translated: {count:,}.'
   if is_typed:
     print(f'Loading {WORKDIR.value}; Ctrl-D ends.', file=sys.stderr)
   else:
-    interruption.last_words = text
+    interruption.last_words = lambda: f'Lines translated: {count:,}.'
   beam = max(BEAM.value or Run(WORKDIR.value).config().beam, NBEST.value)
   flags = AVERAGE, STEP, ALPHA, DECODE_DTYPE
   options = {flag.name: flag.value for flag in flags}

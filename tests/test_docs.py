@@ -27,6 +27,7 @@ SOURCES = sorted(p for f in ('configs', 'scripts') for p in (ROOT / f).glob('*.p
 named = lambda path: str(path.relative_to(ROOT))
 
 
+@functools.cache
 def anchors(page: pathlib.Path) -> set[str]:
   """Returns the anchors that GitHub gives the headings of a page."""
   text = re.sub(r'```.*?```', '', page.read_text(), flags=re.S)

@@ -1,5 +1,4 @@
-"""Random arrays, and operations in a CPU's forms or, run on this CPU too, an
-accelerator's."""
+"""Random arrays, and both forms of an operation: a CPU's and an accelerator's."""
 
 import contextlib
 from collections.abc import Iterator

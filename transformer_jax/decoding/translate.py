@@ -53,7 +53,7 @@ class Translator:
     unknown_sources: how many sentences have characters outside the vocabulary.
     cut_sources: how many sentences were longer than the model can take, and cut.
     cut_outputs: how many best hypotheses met their length limit before EOS.
-    improbable: how many best hypotheses have a larger -log P of a piece than `nats`.
+    improbable: how many best hypotheses have a -log P per piece above `nats`.
   """
 
   def __init__(
@@ -68,8 +68,8 @@ class Translator:
 
     Args:
       params: in float32, as a checkpoint has them.
-      nats: -log P of a piece of dev's references. Best hypotheses are more probable,
-        unless the text is in another language.
+      nats: -log P per piece of dev's references. Best hypotheses have less, unless the
+        text is in another language.
     """
     self._config, self._vocabularies = config, vocabularies
     self.dtype = platform.decoding_dtype(config.decode_dtype)

@@ -114,8 +114,8 @@ def check(config: ml_collections.ConfigDict) -> None:
 def model_of(params: PyTree, run: Run) -> dict[str, Any]:
   """Returns a run's model as transformer.js loads it, with parameters in bfloat16.
 
-  High bytes are few different ones (sign and exponent), so they compress well if low
-  bytes do not stand between them.
+  The high bytes (sign and exponent) have few values, so they compress well once the low
+  bytes are not between them.
   """
   config, nats = run.config(), run.dev_nats()
   leaves, structure = jax.tree.flatten(

@@ -138,7 +138,7 @@ def lock(file: IO[str], wait: bool = False) -> bool:
 
 @contextlib.contextmanager
 def exclusive(path: pathlib.Path, doing: str) -> Iterator[None]:
-  """Lets one process at a time into blocks with this file; waits for one inside.
+  """Locks a file: one process at a time runs the block, and the others wait.
 
   Args:
     path: a file that is created if it is missing, and stays.

@@ -66,7 +66,7 @@ class Lexicon:
     self._total = self._all.total()
 
   def scores(self, word: str, first: bool) -> dict[Symbol, float]:
-    """Returns log P(word | symbol), up to a constant, for its likeliest symbols."""
+    """Returns log P(word | symbol) + a constant, for the likeliest symbols."""
     tags = self._tag_probabilities(word, first)
     seen = self._symbols.get(word, Counter())
     scores = {}

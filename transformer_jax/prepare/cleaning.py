@@ -49,7 +49,8 @@ _COMMON = {
 # Text in another language has a smaller fraction of these words.
 _COMMON_FRACTION = 0.02
 
-# With this many pairs, lengths have a higher rank correlation if the text pairs up.
+# From _FEWEST_PAIRS on, lengths of source and target have a higher rank correlation, if
+# lines correspond.
 _FEWEST_PAIRS, _LEAST_CORRELATION = 50, 0.5
 
 

@@ -327,7 +327,7 @@ class Preparation:
   # Vocabularies
 
   def _learn_vocabularies(self, is_original: np.ndarray) -> dict[str, int]:
-    """Learns one vocabulary from a sample of the clean text, or one for each language.
+    """Learns a shared vocabulary from a sample of the clean text, or one per language.
 
     Args:
       is_original: [pairs] bool, the pairs of sources that are not derived.

@@ -162,6 +162,11 @@ def find_files(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
   return paths
 
 
+def is_there(folder: pathlib.Path, stem: str, languages: Iterable[str]) -> bool:
+  """Returns True for a file in either language; the reader raises if one is missing."""
+  return any(find_files(folder, f'{stem}.{language}') for language in languages)
+
+
 def find_file(folder: pathlib.Path, name: str) -> pathlib.Path:
   """Returns the file folder/NAME, packed or not; raises UserError unless it is one."""
   paths = find_files(folder, name)
@@ -312,11 +317,9 @@ def find_user_text(argument: str) -> tuple[dict[str, Any], int, int]:
   paths = [find_file(folder, f'train.{language}') for language in languages]
   pairs, tokens = _measure(paths[1])
   files = {'train': ('train',)}
-  # A file in one of the languages is enough here; the reader raises if one is missing.
-  find = lambda stem: [find_files(folder, f'{stem}.{x}') for x in languages]
   count = max(1, min(MOST_HELD_OUT, pairs // 10))
   for split, stems in (('dev', DEV_NAMES), ('test', ('test',))):
-    dev_or_test = next((stem for stem in stems if any(find(stem))), None)
+    dev_or_test = next((x for x in stems if is_there(folder, x, languages)), None)
     files[split] = (dev_or_test or f'{DRAW}{count}',)
     tokens -= 0 if dev_or_test else tokens * count // max(1, pairs)
   path = hashlib.sha256(str(folder).encode()).hexdigest()[:6]

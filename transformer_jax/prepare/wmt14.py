@@ -77,8 +77,7 @@ def read_splits(
 
 def _held_out(stem: str, pair: tuple[str, str], raw_dir: pathlib.Path | None) -> Source:
   """Returns the dev or test set `stem` of `raw_dir`, or sacreBLEU's."""
-  # One language is enough here; the reader raises if the other is missing.
-  if raw_dir and any(sources.find_files(raw_dir, f'{stem}.{x}') for x in pair):
+  if raw_dir and sources.is_there(raw_dir, stem, pair):
     return sources.file_source(raw_dir, stem, pair)
   return sources.sacrebleu_source(WMT14.get(stem, stem), pair)
 

@@ -57,7 +57,7 @@ class SaveError(UserError):
 
 
 class Writer:
-  """Writes checkpoints one at a time, while training goes on.
+  """Writes checkpoints in the background, one at a time.
 
   It keeps the newest checkpoint, the one of step best(), and the last `keep` at
   multiples of `every` steps, to average (runs/run.py). It calls `on_finished` with the

@@ -1,4 +1,4 @@
-"""Decides whether training uses kernels: on a GPU, if they agree with plain forms.
+"""Decides whether training uses GPU kernels: only if they agree with plain forms.
 
 model/ops_gpu.py has the kernels. Before the first update, loss and gradient of one
 slice of real text are computed with them and without, by the parameters of step 0.
@@ -32,7 +32,7 @@ from transformer_jax.training.step import loss_and_gradient
 ROUNDING = {'bfloat16': 2**-8, 'float32': 2**-11}
 # n of a sub-layer: its products, weights, heads, sum and norm, forward and backward.
 ROUNDINGS = 12
-# A gradient below this part of the whole gradient's norm is compared with that part.
+# A difference is divided by at least this part of the whole gradient's norm.
 SMALL = 0.01
 Say = Callable[[str], None]
 Program = TypeVar('Program')

@@ -27,8 +27,8 @@ TIMED = 20  # updates that are timed before the total is estimated
 # this many such records in a row has diverged.
 DIVERGED_NATS = 1.0  # per target token
 DIVERGED_RECORDS = 5
-# A mean over WINDOW updates may be WORSE_NATS above that of the second window. Chance
-# makes a smaller difference, even with small batches.
+# The loss gets worse if its mean over WINDOW updates exceeds the second window's by
+# WORSE_NATS. Chance makes a smaller difference, even with small batches.
 WINDOW, WORSE_NATS = 100, 0.1
 
 
