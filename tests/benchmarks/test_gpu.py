@@ -20,7 +20,7 @@ def test_a_rehearsal(tmp_path: pathlib.Path):
   results = {
     name: json.loads((tmp_path / f'{name}.json').read_bytes()) for name in NAMES
   }
-  assert {'ours', 'relu', 'merger', 'all'} <= results['base.tries']['columns'].keys()
+  assert {'ours', 'tiles3', 'all'} <= results['base.tries']['columns'].keys()
   with_kernels, without = results['losses'].values()
   assert [step for step, _ in with_kernels] == [2, 4] and with_kernels == without
   lines = (tmp_path / 'README.md').read_text().splitlines()

@@ -156,8 +156,8 @@ def test_what_a_page_shows_at_first(tmp_path: pathlib.Path):
 @pytest.mark.filterwarnings('ignore:less probable than references')
 def test_the_published_model(published: pathlib.Path):
   assert published.stat().st_size < 8_000_000
-  lines = DEV.read_text().splitlines()
-  assert len(lines) == 200
+  lines = DEV.read_text().splitlines()[::2]
+  assert len(lines) == 100
   compare(published, rounded(PRETRAINED), lines)
 
 
