@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 from benchmarks import tries
 from transformer_jax.machine import cli, files
+from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.run import Run
 
 FLAGS = cli.Flags(__doc__)
@@ -126,6 +127,8 @@ def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   folder, failed = OUTPUT.value.absolute(), 0
   folder.mkdir(parents=True, exist_ok=True)
+  if unknown := {*ONLY.value} - measurements().keys():
+    raise UserError(f'--only={",".join(unknown)}: {", ".join(measurements())} are here')
   for name, measure in measurements().items():
     output = folder / f'{name}.json'
     if output.exists() or (ONLY.value and name not in ONLY.value):

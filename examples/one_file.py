@@ -267,7 +267,7 @@ def batches(pairs, tokens):
     for length, members in classes.items():
       random.shuffle(members)
       rows = tokens // length
-      # The rest, less than a batch, waits for the next epoch.
+      # The rest, less than a batch, is left out of this epoch.
       cuts = range(0, len(members) - rows + 1, rows)
       epoch += [(length, members[i : i + rows]) for i in cuts]
     random.shuffle(epoch)

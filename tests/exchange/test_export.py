@@ -47,11 +47,21 @@ def test_what_a_format_cannot_be(workdir: pathlib.Path, tmp_path: pathlib.Path):
   assert not out.exists() and len([*tmp_path.iterdir()]) == 1
 
 
-def test_a_page_reads_byte_pairs_alone(workdir: pathlib.Path, tmp_path: pathlib.Path):
+@pytest.mark.parametrize(
+  ('spec', 'name', 'value'),
+  [
+    ('trainer_spec', 'model_type', PROTO.TrainerSpec.UNIGRAM),
+    ('normalizer_spec', 'add_dummy_prefix', False),
+    ('normalizer_spec', 'remove_extra_whitespaces', False),
+  ],
+)
+def test_a_page_reads_byte_pairs_alone(
+  spec: str, name: str, value: int, workdir: pathlib.Path, tmp_path: pathlib.Path
+):
   run = shutil.copytree(workdir, tmp_path / 'run')
   path, card = run / 'vocabulary.model', json.loads((run / 'card.json').read_text())
   model = PROTO.ModelProto.FromString(path.read_bytes())
-  model.trainer_spec.model_type = PROTO.TrainerSpec.UNIGRAM
+  setattr(getattr(model, spec), name, value)
   path.write_bytes(model.SerializeToString())
   card['sha256'][path.name] = files.sha256(path)
   (run / 'card.json').write_text(json.dumps(card))

@@ -114,7 +114,7 @@ def test_differences_from_base():
   assert cells(text, 'C7')[1:3] == ['disagrees', 'undecided']
   assert cells(text, 'E')[1:3] == ['disagrees', 'undecided (13 of 100)']
   assert 'Not run: A1, A2, ' in text and '| B1 |' not in text
-  assert 'can show differences of 0.50 PPL and 0.99 BLEU or more' in text
+  assert 'decides a measured difference of 0.50 PPL or 0.99 BLEU or more' in text
 
 
 def test_a_row_of_ones_own_has_no_verdict():
@@ -140,14 +140,14 @@ def test_what_was_decoded_in_another_dtype_is_marked():
   assert '†' not in printed(family())
 
 
-def test_pairs_are_of_one_seed():
+def test_every_run_of_a_row_is_compared_with_one_of_base():
   (group,), _ = results.group(family(('C1', 2), ('C1', 9), ('D1', 9)))
   seeds = lambda _, *both: [[run.seed for run in runs] for runs in both]
   ours = comparison.differences(group, seeds)
-  assert ours['C1'][1].p == [[1, 2], [1, 2]]
+  assert ours['C1'][1].p == [[1, 2, 9], [1, 2, 3]]
   # The smallest difference that counts is relative to base, which has 5.0 here.
   assert ours['C1'][0].equivalence == pytest.approx(0.09 / 4.92 * 5.0)
-  assert ours['D1'][1].p is ours['base'][1].p is None
+  assert ours['D1'][1].p == [[9], [1]] and ours['base'][1].p is None
 
 
 def test_nothing_is_judged_before_base_has_learnt():

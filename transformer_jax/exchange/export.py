@@ -182,4 +182,6 @@ def _readme(run: Run, steps: list[int], library: str, loading: str) -> Iterator[
     yield 'Its text is tokenised, source and target.'
   if config.data.lowercase:
     yield 'It was trained on lowercase text: lowercase a sentence first.'
+  if config.data.nfc:
+    yield 'It was trained on text in NFC: normalise a sentence first.'
   yield from ('', loading)

@@ -176,7 +176,7 @@ function startModel() {
     const control = at('switches').querySelector(`[value="${CSS.escape(value)}"]`);
     if (control) control.checked = control.selected = true;
   }
-  [at('text').lang, at('translation').lang] = shown.languages;
+  [at('text').lang, at('translation').lang] = shown.languages.map(code => code.replace('_', '-'));
   at('text').value = link.get('text') ?? shown.text;
   at('text').oninput = () => ask(word = null);
   for (const id of ['beam', 'alpha']) {
@@ -187,6 +187,7 @@ function startModel() {
   worker.onmessage = answer;
   worker.onerror = () => at('unable').hidden = false;
   worker.postMessage(at('model').textContent);
+  onhashchange = () => location.reload();  // another link of this page
   at('switches').oninput = ask;
   at('switches').onreset = () => setTimeout(ask);  // after the fields are reset
   ask();
@@ -201,7 +202,7 @@ function startStored() {
   };
   shown.sentences.forEach(({encoder: {rows}}, n) =>
     add(at('sentences'), 'option', `${n + 1}. ${rows.slice(0, -1).join(' ')}`, {value: n}));
-  at('sentences').onchange = () => open(at('sentences').value);
+  at('sentences').onchange = () => open(at('sentences').value, word = null);
   open(0);
 }
 

@@ -153,14 +153,19 @@ def _vocabulary(path: pathlib.Path, data: ml_collections.ConfigDict) -> dict[str
   """Returns a vocabulary for JSON; UserError if it is not as the package learns it."""
   model = _PROTO.ModelProto.FromString(path.read_bytes())
   is_bpe = model.trainer_spec.model_type == _PROTO.TrainerSpec.BPE
-  if not is_bpe or model.normalizer_spec.precompiled_charsmap:
-    raise UserError(f'{path}: a page reads byte pairs alone, without a normaliser')
-  byte = _PROTO.ModelProto.SentencePiece.BYTE
+  spec, kind = model.normalizer_spec, _PROTO.ModelProto.SentencePiece
+  spaces = spec.add_dummy_prefix, spec.remove_extra_whitespaces, spec.escape_whitespaces
+  own = any(piece.type == kind.USER_DEFINED for piece in model.pieces)
+  if not is_bpe or spec.precompiled_charsmap or not all(spaces) or own:
+    raise UserError(
+      f'{path}: a page reads byte pairs alone, with the spaces of SentencePiece by '
+      'default, without a normaliser and without pieces that a user defined'
+    )
   return {
     'pieces': [piece.piece for piece in model.pieces],
     'scores': [piece.score for piece in model.pieces],
     # The id of byte 0, which the others follow.
-    'bytes': next((i for i, x in enumerate(model.pieces) if x.type == byte), None),
+    'bytes': next((i for i, x in enumerate(model.pieces) if x.type == kind.BYTE), None),
     'nfc': data.nfc,
     'lowercase': data.lowercase,
   }

@@ -63,7 +63,7 @@ class Vocabulary {
     }
   }
 
-  // Returns the text of ids up to EOS.
+  // Returns the text of ids, without EOS.
   decode(ids) {
     const bytes = ids.filter(id => id !== EOS).flatMap(id => {
       const byte = this.bytes === null ? NaN : id - this.bytes;
@@ -201,7 +201,8 @@ class Transformer {
 
 // 6.1 Beam search
 
-// Returns the tokens with the `count` largest logits, best first, each with its log P.
+// Returns the tokens with the `count` largest logits, and up to two more, best first, each
+// with its log P.
 function topTokens(logits, count) {
   const sorted = logits.slice().sort(), max = sorted.at(-1);
   const least = sorted.at(-count - 2) ?? -Infinity;  // two more: PAD and BOS are left out

@@ -4,6 +4,7 @@ import difflib
 import functools
 import pathlib
 import types
+import zipfile
 from collections.abc import Iterator
 
 import numpy as np
@@ -109,10 +110,15 @@ def _load(path: pathlib.Path) -> Arrays:
     raise UserError(f'{path}: save the arrays as .safetensors or .npz')
   try:
     if path.suffix == '.npz':
-      with np.load(path) as file:
-        return dict(file)
-    return safetensors_numpy.load(path.read_bytes())
-  except (ValueError, safetensors.SafetensorError) as error:
+      with path.open('rb') as file, np.load(file) as arrays:
+        return dict(arrays)
+    return safetensors_numpy.load_file(path)
+  except (
+    ValueError,
+    EOFError,
+    zipfile.BadZipFile,
+    safetensors.SafetensorError,
+  ) as error:
     raise UserError(f'{path} is damaged or of another format: {error}') from error
 
 
@@ -263,10 +269,10 @@ def report(mine: Arrays) -> Iterator[str]:
     return
   known = mistakes.read()
   for number, wrong in enumerate(best):
+    start = 'mistake' if len(wrong) == 1 else f'{len(wrong)} mistakes'
     if reached < len(mine):
-      start = 'at least two mistakes, the first'
-    else:
-      start = 'mistake' if len(wrong) == 1 else f'{len(wrong)} mistakes'
+      start = f'at least {len(wrong) + 1} mistakes, the first'
+      start += f' {len(wrong)}' if len(wrong) > 1 else ''
     text = '; '.join(
       f'{known[n].says} (section {known[n].section})' for n in known if n in wrong
     )
@@ -281,9 +287,12 @@ def _wrong_bleu(name: str, score: np.ndarray) -> Iterator[str]:
   """Yields which mistake yields a score."""
   bleu = kit.read_json('bleu')
   others = {key: x for key, x in bleu['right'].items() if key != name}
-  for says, x in (others | bleu['wrong']).items():
-    if difference(name, score, np.array(x)) <= 1:
-      yield f'mistake: it is {says} (docs/bleu.md)'
+  explained = [
+    f'mistake: it is {says} (docs/bleu.md)'
+    for says, x in (others | bleu['wrong']).items()
+    if difference(name, score, np.array(x)) <= 1
+  ]
+  yield from explained or ['no known mistake explains it']
 
 
 def _where(name: str, mine: np.ndarray, right: np.ndarray) -> str:

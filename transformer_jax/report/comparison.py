@@ -147,20 +147,21 @@ Differences = Mapping[str, tuple[Difference, ...]]  # of a row in each of JUDGED
 def differences(group: Group, compare: Compare) -> Differences:
   """Returns each row's differences from base, base's too; none if base was not run.
 
-  Rows with a run of a seed of base's also have a paired test over sentences, of the
-  runs of equal seeds.
+  Rows also have a paired test over sentences, of as many runs of base as of the row, in
+  the order of their seeds.
   """
   if 'base' not in group.table_3:
     return {}
   base, noises = group.table_3['base'], pool_noise(group)
-  seeds, every = {run.seed: run for run in base}, {}
+  ordered = lambda runs: sorted(runs, key=lambda run: run.seed)
+  every = {}
   for row, results in group.table_3.items():
-    pairs = [(run, seeds[run.seed]) for run in results if run.seed in seeds]
+    pairs = [*zip(ordered(results), ordered(base), strict=False)]
     signs = expected_signs(row) if row in paper.TABLE_3 else [None] * len(JUDGED)
     ours = []
     for metric, pooled, sign in zip(JUDGED, noises, signs, strict=True):
       difference = _difference(results, base, metric, pooled, sign)
-      if row != 'base' and pairs and metric.of_text:
+      if row != 'base' and metric.of_text:
         p = compare(metric, *zip(*pairs, strict=True))
         difference = difference._replace(p=p)
       ours.append(difference)
@@ -252,7 +253,7 @@ def _difference(
 
 
 def smallest_difference(group: Group) -> str:
-  """Returns a sentence on the smallest differences that one run of a row can show."""
+  """Returns a sentence on the smallest differences that one run of a row decides."""
   if reason := why_untrained(group):
     return reason
   noises = [*zip(JUDGED, pool_noise(group), strict=True)]
@@ -264,8 +265,8 @@ def smallest_difference(group: Group) -> str:
     f'{margin(noise, 1, count):.2f} {m.column}' for m, noise in noises if noise
   )
   return (
-    f'One run of a row against {seeds} can show differences of '
-    f'{" and ".join(smallest)} or more.'
+    f'One run of a row against {seeds} decides a measured difference of '
+    f'{" or ".join(smallest)} or more.'
   )
 
 

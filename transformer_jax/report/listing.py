@@ -136,7 +136,8 @@ def curves(runs: Sequence[ScoredRun], over: Sequence[pathlib.Path]) -> list[Bloc
   trained = []
   for run in {run.home: run for run in runs}.values():
     try:
-      trained.append((run.row or run.name, read_records(run.metrics)))
+      if records := read_records(run.metrics):
+        trained.append((run.row or run.name, records))
     except UserError as error:
       print(f'without a curve: {error}', file=sys.stderr)
   pictures = figures.curves(trained, yours)

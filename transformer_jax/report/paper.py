@@ -216,6 +216,5 @@ class Training(NamedTuple):
 
 
 TRAINING = {'base': Training(12, 5), 'big': Training(3.5 * 24, 20)}
-VOCABULARY = {'en-de': 37_000, 'en-fr': 32_000}  # section 5.1
 BEAM, ALPHA = 4, 0.6  # section 6.1
 TEST_SETS = {'dev': 'newstest2013', 'test': 'newstest2014'}

@@ -44,8 +44,9 @@ SPREAD = (
 RULES = 'docs/report.md has the rules of a verdict.'
 NOTE = (
   "Differences are ± half their 95 % interval (Student's t, with the deviation between "
-  "seeds pooled over the paper's rows with several). p is of a test over sentences, on "
-  f'which no verdict depends. The paper has one run for each row. {RULES}'
+  "seeds pooled over the paper's rows with several). p is of a test over sentences, of "
+  'as many runs of base as of the row, on which no verdict depends. '
+  f'The paper has one run for each row. {RULES}'
 )
 POWER = (
   'n of 100: of 100 rows that truly equal base, so many would be found equal with '
