@@ -15,6 +15,7 @@ from configs import base, big, multi30k, my, parsing, quickstart, table3
 from transformer_jax import config as config_files
 from transformer_jax.data.corpus import corpus_settings, languages
 from transformer_jax.model import build, flops
+from transformer_jax.runs.result import Result
 
 PAIRS = ('en-de', 'en-fr', 'de-en')
 
@@ -118,6 +119,19 @@ def test_sections_5_and_6():
   assert flat(big.get_config('en-de')) == row | {'checkpoint_every_steps': 600}
   assert big.get_config('en-de').model.P_drop == 0.3
   assert big.get_config('en-fr').model.P_drop == 0.1
+
+
+def test_published_runs_have_todays_configs():
+  """But for seeds, flags of `make evidence`, and what is kept and printed."""
+  free = {*config_files.keys_of(config_files.Tag.BOOKKEEPING), 'seed'}
+  results = pathlib.Path(__file__).parents[1] / 'results'
+  for path in [*results.glob('table3/*.json'), *results.glob('quickstart*.json')]:
+    stored, config, flags = Result.read(path).config, CONFIGS['quickstart:en-de'], set()
+    if stored['row']:
+      config = CONFIGS[f'table3:{stored["row"]},mini']
+      flags = {'decode_dtype', 'max_shapes'}
+    today = config_files.as_json(config)
+    assert config_files.differences(stored, today) <= free | flags, path
 
 
 def test_the_parser_is_section_6_3s():

@@ -15,10 +15,6 @@ ROOT = pathlib.Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
 
 
-def name_of(requirement: str) -> str:
-  return requirement.partition('>=')[0].lower()
-
-
 def test_requirements_are_the_core_and_all_extras():
   """But those that need another build of JAX. The lock names no host."""
   extras = PROJECT['optional-dependencies'].values()
@@ -32,8 +28,9 @@ def test_requirements_are_the_core_and_all_extras():
 def test_extras_bring_the_modules_that_errors_name():
   installed = importlib.metadata.packages_distributions()
   for module in EXTRAS.keys() & installed.keys():
-    brought = map(name_of, PROJECT['optional-dependencies'][EXTRAS[module]])
-    assert {name.lower() for name in installed[module]} & {*brought}, module
+    extra = PROJECT['optional-dependencies'][EXTRAS[module]]
+    brought = {requirement.partition('>=')[0].lower() for requirement in extra}
+    assert {name.lower() for name in installed[module]} & brought, module
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import re
 
 import pytest
 
+import transformer_jax
 from toy.corpus import write_raw
 from transformer_jax.machine import errors
 
@@ -32,6 +33,11 @@ REFUSED = [
   ('train --workdir={tmp}/x', 'starts one with --config='),
   # Flags
   ('evaluate --hypotheses=h', 'needs --references and --target_language'),
+  (
+    'train --workdir={tmp}/x --config=configs/parsing.py:wsj '
+    '--config.model.target_vocab_size=0',
+    'constrained=True needs a vocabulary of the target alone: give --config.model.t',
+  ),
   ('prepare_data --verify=x --raw_dir=y', '--raw_dir does not go with --verify'),
   ('evaluate --workdir=x --step=1.5', 'flag --step=1.5: a whole number, or best'),
   # Files
@@ -84,6 +90,22 @@ def test_scripts_are_functions_too(capsys, tmp_path):
   files = [f'--{name}={tmp_path / name}' for name in ('hypotheses', 'references')]
   call('evaluate', *files, '--target_language=de')
   assert 'sacrebleu ' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+  ('name', 'count'),
+  [('evaluate', 5), ('translate', 5), ('plot_attention', 2), ('survey_heads', 2)],
+)
+def test_a_run_is_loaded_as_the_flags_say(name: str, count: int, monkeypatch):
+  def load(_, **options):
+    raise errors.UserError(json.dumps(options))
+
+  monkeypatch.setattr(transformer_jax, 'load', load)
+  every = {'average': 2, 'step': 20, 'beam': 3, 'alpha': 1.0, 'decode_dtype': 'float32'}
+  given = dict([*every.items()][:count])
+  flags = (f'--{key}={value}' for key, value in given.items())
+  told = error_of(name, '--workdir=pretrained/tatoeba.en-de', *flags)
+  assert json.loads(told) == given
 
 
 def test_preparing(tmp_path: pathlib.Path, capsys):

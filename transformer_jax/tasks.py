@@ -81,6 +81,11 @@ def reader_of(config: ConfigDict) -> Reader:
       f'constrained=True: {config.task} has no constraint; take False '
       '(--config.constrained)'
     )
+  if config.constrained and not config.model.target_vocab_size:
+    raise UserError(
+      'constrained=True needs a vocabulary of the target alone: give '
+      '--config.model.target_vocab_size, or take False (--config.constrained)'
+    )
   return reader
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import toy.corpus
 from toy.config import tiny
+from transformer_jax.config import Tag, keys_of
 from transformer_jax.data import corpus
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
@@ -34,6 +35,9 @@ CHANGES = """
   data.max_length=100 data.cleaning.max_ratio=3.0 data.cleaning.off=True
   data.character_coverage=0.99 data.byte_fallback=True model.vocab_size=9000
   model.target_vocab_size=50 data.tags=False data.numbers=True data.whole_words=True
+  data.nfc=True data.lowercase=True data.vocabulary=x
+  data.cleaning.max_characters=9 data.cleaning.drop_untranslated=False
+  data.cleaning.min_alphanumeric=0.5
 """.split()
 # What changes no corpus, or is as it was.
 SAME = """
@@ -45,6 +49,9 @@ SAME = """
 def test_each_change_of_a_corpus_has_another_name():
   """Other overrides and their order do not matter; a name that is given stays."""
   assert {name(change) for change in SAME} == {'multi30k.en-de'}
+  named = {'data.name', 'init_from.vocabulary'}
+  keys = {change.partition('=')[0] for change in CHANGES}
+  assert keys == {*keys_of(Tag.CORPUS)} - named
   names = [name(change) for change in CHANGES]
   assert len({*names}) == len(names)
   assert all(re.fullmatch(r'multi30k\.en-de\.[0-9a-f]{8}', chosen) for chosen in names)
@@ -53,17 +60,6 @@ def test_each_change_of_a_corpus_has_another_name():
   assert name(first, second) == name(second, first) not in names
   assert name(first, config='big.py:en-de').startswith('wmt14.en-de.')
   assert name(first, 'data.name=multi30k.en-de') == 'multi30k.en-de'
-
-
-def test_what_a_corpus_and_its_sets_are_called():
-  for stem, name, papers in (
-    ('sacrebleu:wmt14/full', 'newstest2014', 'newstest2014'),
-    ('sacrebleu:wmt14', 'sacrebleu:wmt14', 'newstest2014'),
-    ('texts/newstest2013.tok', 'newstest2013.tok', 'newstest2013'),
-    ('sacrebleu:wmt17', 'sacrebleu:wmt17', None),
-  ):
-    assert (corpus.set_name(stem), corpus.paper_set(stem)) == (name, papers)
-  assert str(corpus.Overlap(3, None, 1200)) == '3 sources, 1,200 pairs'
 
 
 @pytest.fixture(scope='module')

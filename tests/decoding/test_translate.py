@@ -45,11 +45,13 @@ def test_as_many_out_as_in(model: LoadedRun):
   translated = model.translator.translate(sentences, 3)
   assert len(translated) == len(sentences)
   for line, hypotheses in zip(sentences, translated, strict=True):
-    if words.encode([text.input_line(line, model.config.data)]) == [[]]:
+    (ids,) = words.encode([text.input_line(line, model.config.data)])
+    if not ids:
       assert hypotheses == nothing
       continue
     assert len(hypotheses) == 3
     for h in hypotheses:
+      assert len(h.tokens) <= len(ids) + 1, 'extra_length is 0'
       assert '\n' not in h.text and words.decode([h.tokens]) == [h.text]
   assert translated[0] == translated[10] == translated[-1] == nothing
   assert model.translator.translate([], 3) == []

@@ -1,5 +1,6 @@
 """A signal ends a process at once or after its checkpoint, with one exit code."""
 
+import os
 import pathlib
 import signal
 import subprocess
@@ -99,7 +100,7 @@ def test_ignored_signals_stay_ignored():
 def test_a_script_ends_in_one_line_from_its_first_import_on():
   script = [sys.executable, '-X', 'importtime', '-m', 'scripts.describe']
   process = subprocess.Popen(script, cwd=ROOT, text=True, stderr=subprocess.PIPE)
-  while not process.stderr.readline().endswith(' scripts\n'):
+  while (line := process.stderr.readline()) and not line.endswith(' scripts\n'):
     pass
   process.send_signal(signal.SIGTERM)
   with process:
@@ -150,3 +151,10 @@ def test_streams(
   done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
   assert (done.returncode, done.stdout, done.stderr) == (code, '', stderr)
   assert path.exists() == is_finished
+
+
+def test_output_is_utf_8_in_every_locale():
+  command = [sys.executable, '-c', with_main("print('„†')")]
+  env = os.environ | {'PYTHONIOENCODING': 'latin-1'}
+  done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, check=True)
+  assert done.stdout == '„†\n'.encode()

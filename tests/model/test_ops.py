@@ -44,13 +44,6 @@ def test_products():
     assert_same(product, lambda x, table: x @ table.T, x, normal(11, 5, seed=1))
 
 
-def test_a_vector_in_every_row():
-  scaled = lambda vector, x: x * ops.repeat_rows(vector, x)
-  plain = lambda vector, x: x * jnp.broadcast_to(vector, x.shape)
-  for x in normal(2, 3, 5), normal(1, 5):
-    assert_same(scaled, plain, normal(5, seed=1), x)
-
-
 @pytest.mark.parametrize('size', [40, 129, 1281])
 def test_top_tokens(size: int):
   """Also of ties and -inf."""

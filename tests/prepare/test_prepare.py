@@ -157,7 +157,12 @@ def test_a_vocabulary_of_ones_own(raw: pathlib.Path, tmp_path: pathlib.Path):
   ):
     with pytest.raises(UserError, match=message):
       prepare(raw, config)
-  assert prepare(raw, own(learned)).vocabulary.sha256 == sha256(learned)
+  mine = tmp_path / 'mine.model'
+  mine.write_bytes(learned.read_bytes())
+  assert prepare(raw, own(mine)).vocabulary.sha256 == sha256(learned)
+  mine.write_bytes(other.read_bytes())
+  with pytest.raises(UserError, match=f'with another vocabulary than {mine}: put it'):
+    ensure(own(mine), LINES, raw.parent / 'data', raw)
   lines = (raw / 'test.en').read_text().splitlines()
   assert decoded(raw.parent / 'data' / 'own', 'test.source') == lines
 

@@ -154,6 +154,7 @@ def test_own_files_and_their_sizes(tmp_path: pathlib.Path, monkeypatch):
     assert (config.model.vocab_size == 400) == (pairs == 150)
     held_out = min(1000, pairs // 10)
     assert config.data.files.dev == config.data.files.test == (f'drawn:{held_out}',)
+    assert config.best_by == ('perplexity' if pairs < 20_000 else '')
     tokens = 10 * (pairs - 2 * held_out)
     epochs = config.train_steps * config.tokens_per_batch / tokens
     assert 80 < epochs < 102 or config.train_steps in (100, 12_000)
@@ -210,6 +211,7 @@ REFUSED = [
   ),
   ({'data.files.dev': ('sacrebleu:wmt99',)}, '', 'wmt99: .* no such set .* in en-de'),
   ({'data.files.dev': ('sacrebleu:wmt21',)}, '', 'wmt21: .* no such set'),
+  ({'data.files.train': ('/none/typo',)}, '', '/none/typo.en: no such file'),
   ({'data.files.dev': ('drawn:0',)}, '', r'dev=\(.drawn:0.,\): drawn: and a number'),
   ({'data.files.dev': ('drawn:5', 'dev')}, '', 'a number, which stands alone'),
   ({'data.files.dev': ('drawn:999',)}, '', '999 for dev are to be drawn: .*fewer'),

@@ -44,6 +44,7 @@ def test_a_result_is_a_row():
     ({'data.reader': 'embedded'}, {}, 'multi30k.en-de.mini dev'),
     ({'data.files': {'test': ['x']}}, {}, 'multi30k.en-de.mini dev'),
     ({'data.files.dev': ['a/b/newstest2013']}, {}, 'newstest2013'),
+    ({'data.files.dev': ['sacrebleu:wmt13']}, {}, 'newstest2013'),
     (
       {'data.files.dev': ['newstest2013']},
       {'references': '0' * 64},

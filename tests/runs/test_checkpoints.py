@@ -7,9 +7,7 @@ import shutil
 import pytest
 
 from toy.config import tiny
-from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs import flags
 from transformer_jax.runs.run import MANIFEST, Run, chosen_steps
 
 
@@ -93,11 +91,3 @@ def test_the_best_on_dev(folder: pathlib.Path):
   run.metrics.write_text('')
   with pytest.raises(UserError, match='no dev bleu was measured yet'):
     choose('bleu')
-
-
-def test_the_last_is_a_step_or_the_best():
-  table = Flags('')
-  _, step = flags.checkpoint_flags(table)
-  for word, last in ('20', 20), ('best', 'best'):
-    table.parse(['x', f'--step={word}'])
-    assert step.value == last

@@ -13,7 +13,7 @@ from transformer_jax.data.corpus import Corpus
 from transformer_jax.data.vocabulary import Vocabulary
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.run import Run, find_parent, start_from
+from transformer_jax.runs.run import RESUMABLE, Run, find_parent, start_from
 
 
 def prepared(
@@ -56,6 +56,11 @@ def started(run: Run) -> Run:
 
 def test_what_a_resumed_run_may_change(started: Run, corpus, config):
   """What is kept and logged, and its steps; the newest settings stay with the run."""
+  assert RESUMABLE == {
+    *('data.raw_dir', 'train_steps', 'checkpoint_every_steps', 'keep_checkpoints'),
+    *('bleu_every_checkpoints', 'bleu_sentences', 'patience', 'decode_tokens'),
+    *('kernels', 'log_every_steps'),
+  }
   before = (started.workdir / 'config.json').read_bytes()
   Run.open(started.workdir, config, Corpus.open(corpus))
   assert (started.workdir / 'config.json').read_bytes() == before
@@ -65,6 +70,14 @@ def test_what_a_resumed_run_may_change(started: Run, corpus, config):
   assert 'keep_checkpoints is now 7, before' in ' '.join(started.changes(config))
   Run.open(started.workdir, config, Corpus.open(corpus))
   assert started.config().keep_checkpoints == 7 and started.changes(config) == []
+
+
+def test_dev_bleu_stays_of_the_same_sentences(started: Run, corpus):
+  settings = started.config().to_dict() | {'best_by': 'bleu', 'bleu_sentences': 9}
+  files.write_json(started.workdir / 'config.json', settings)
+  started.check_config(settings)
+  with pytest.raises(UserError, match='differ: bleu_sentences'):
+    started.check_config(settings | {'bleu_sentences': 8})
 
 
 def test_the_run_of_another_config_is_refused(started: Run, corpus):
@@ -238,6 +251,9 @@ def test_a_run_starts_from_another(started: Run, tmp_path: pathlib.Path):
   assert start().init_from.step == 10, 'it has no step yet'
   resumed.metrics.write_text('{"step": 1}\n')
   assert start().init_from == start(':5').init_from
+  manifest(5).rename(tmp_path / 'tidied')
+  assert start(':5').init_from.step == 5, 'a run that has started needs no parent'
+  (tmp_path / 'tidied').rename(manifest(5))
   config = files.read_json_object(started.workdir / 'config.json')
   files.write_json(started.workdir / 'config.json', config | {'best_by': 'perplexity'})
   lines = ({'step': n, 'dev_perplexity': n} for n in (10, 5))

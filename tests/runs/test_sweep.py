@@ -40,7 +40,8 @@ def make_job(folder: pathlib.Path, name: str, train: str = ':', **config: int) -
   run = Run(folder / 'runs' / name)
   score = run.translations('dev', STEPS, 1, 4, 0.6).with_suffix('.json')
   score.parent.mkdir(parents=True, exist_ok=True)
-  shell = f'cd {run.workdir}; echo train >> called; {train}', f'touch {score}'
+  train = f'cd {run.workdir}; echo $TRANSFORMER_JAX_PARENT >> called; {train}'
+  shell = train, f'touch {score}'
   commands = tuple(('sh', '-c', words) for words in shell)
   return Job(run, commands, every | {'beam': 4, 'alpha': 0.6} | config, 'dev', 1)
 
@@ -53,7 +54,7 @@ def run(jobs: list[Job], together: int = 1) -> int:
 def trained(job: Job) -> int:
   """Returns how many trainings were started."""
   path = job.run.workdir / 'called'
-  return len(path.read_text().split()) if path.exists() else 0
+  return path.read_text().split().count(str(os.getpid())) if path.exists() else 0
 
 
 def signalled(number: int, when: pathlib.Path) -> threading.Thread:
@@ -222,3 +223,9 @@ def test_a_folder_of_another_config_is_refused(tmp_path: pathlib.Path, capsys):
   same = '--', '--config.dtype=bfloat16', '--config.train_steps=20000'
   run_script(tmp_path, *options, *same)
   assert 'waiting table3.base.mini.seed-1' in capsys.readouterr().err
+
+
+def test_the_config_of_a_job_has_the_trainers_flags(tmp_path: pathlib.Path):
+  flags = '--config.beam=9', '--noconfig.data.cleaning.drop_untranslated'
+  config = sweep.load_config('configs/base.py:en-de', flags, Run(tmp_path))
+  assert (config.beam, config.data.cleaning.drop_untranslated) == (9, False)

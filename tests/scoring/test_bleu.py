@@ -1,6 +1,5 @@
 """Scores against sacreBLEU and figures that the Perl scripts printed; two systems."""
 
-import hashlib
 import json
 import pathlib
 import re
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from sacrebleu.significance import PairedTest
 
 from transformer_jax.machine.errors import UserError
+from transformer_jax.machine.files import sha256_of_lines
 from transformer_jax.scoring import bleu, moses, significance, translations
 from transformer_jax.scoring.output import SystemOutput
 
@@ -63,16 +63,12 @@ def read_lines(path: pathlib.Path) -> list[str]:
   return path.read_bytes().decode().removesuffix('\n').split('\n')
 
 
-def sha256(lines: list[str]) -> str:
-  return hashlib.sha256(''.join(f'{line}\n' for line in lines).encode()).hexdigest()
-
-
 def load(figure: dict, folder: pathlib.Path) -> tuple[list[str], list[str]]:
   """Returns hypotheses and references of a figure, checked by their sums."""
   references = read_lines(folder / figure['references'])
   hypotheses = perturb(references, **figure['edits'])
-  assert sha256(references) == figure['references_sha256']
-  assert sha256(hypotheses) == figure['hypotheses_sha256']
+  assert sha256_of_lines(references) == figure['references_sha256']
+  assert sha256_of_lines(hypotheses) == figure['hypotheses_sha256']
   return hypotheses, references
 
 

@@ -6,6 +6,7 @@ The phase of a signal is certain: a function of it waits (`hold`) when the signa
 import os
 import pathlib
 import random
+import shutil
 import signal
 import time
 from typing import Any
@@ -18,6 +19,7 @@ from jaxtyping import PyTree
 from toy.programs import Program, free_port
 from toy.runs import Toy, assert_equal_runs, finished, records, restored
 from transformer_jax.machine.signals import EXIT_CODE
+from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
 
 pytestmark = pytest.mark.slow
@@ -75,6 +77,27 @@ def test_kills_while_training(tmp_path: pathlib.Path):
   assert_equal_runs(killed, straight)
   left = {path.name for path in killed.checkpoints.iterdir()}
   assert left == {str(step) for step in (steps - 10, steps - 5, steps)}
+
+
+def test_a_tuned_run_is_resumed_by_its_folder_alone(tmp_path: pathlib.Path):
+  """With dev BLEU, which chooses the best; the raw text is gone by then."""
+  first = Toy(tmp_path)
+  finished(first.train())
+  tuned = first.in_another('tuned')
+  bleu = '--config.best_by=bleu', '--config.bleu_sentences=5'
+  program = tuned.train(f'--init_from={first.workdir}:25', *bleu, hold={STEP: 8})
+  program.wait_for(lambda: program.calls(STEP) >= 8)
+  program.signal(signal.SIGTERM)
+  program.release()
+  assert program.code() == EXIT_CODE, program.output
+  shutil.rmtree(tmp_path / 'raw')
+  folders = f'--workdir={tuned.workdir}', f'--data_dir={tmp_path / "data"}'
+  finished(Program(tmp_path, 'train', *folders))
+  run = Run(tuned.workdir)
+  assert run.config().init_from.step == 25
+  steps = [r['step'] for r in run.records() if 'dev_bleu' in r]
+  assert steps == [5, 10, 15, 20, 25, 30]
+  assert run.best_step() in checkpoint.finished_steps(run.checkpoints)
 
 
 def two_hosts(toy: Toy, elsewhere: Toy, **how: Any) -> list[Program]:

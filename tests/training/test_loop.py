@@ -3,8 +3,10 @@
 Nothing is computed here: a trainer without a model counts its steps.
 """
 
+import itertools
 import json
 import pathlib
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -166,10 +168,12 @@ def test_several_hosts_stop_at_one_step(tmp_path: pathlib.Path, monkeypatch):
 
 
 def test_copies_every_few_minutes(tmp_path: pathlib.Path, monkeypatch):
-  """Every step requests a checkpoint here, which is read one step late."""
-  monkeypatch.setattr(loop, 'SAFETY_MINUTES', 0)
-  kept, _ = looped(tmp_path, Counter(8))
-  assert kept.steps == [2, 4, 6, 8]
+  """A minute passes at each look at the clock; a request is read one step late."""
+  clock = types.SimpleNamespace(monotonic=itertools.count(step=60).__next__)
+  monkeypatch.setattr(loop, 'time', clock)
+  monkeypatch.setattr(loop, 'SAFETY_MINUTES', 3)
+  kept, _ = looped(tmp_path, Counter(16), checkpoint_every_steps=100)
+  assert kept.steps == [5, 10, 15, 16]
 
 
 def test_a_skipped_update_is_counted_and_its_batch_named(tmp_path: pathlib.Path):

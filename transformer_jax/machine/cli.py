@@ -12,6 +12,7 @@ import contextlib
 import difflib
 import faulthandler
 import functools
+import io
 import os
 import pathlib
 import re
@@ -324,6 +325,8 @@ def run(main: Callable[[list[str]], None]) -> None:
   # Python has no stream where a shell closed it (2>&-).
   sys.stdout = sys.stdout or open(os.devnull, 'w')
   sys.stderr = sys.stderr or open(os.devnull, 'w')
+  if isinstance(sys.stdout, io.TextIOWrapper):  # text is UTF-8 in every locale
+    sys.stdout.reconfigure(encoding='utf-8')
   faulthandler.enable()  # if a library crashes, Python says where
   # Python flushes the second name of each as it ends. Types call that name final.
   streams: Any = sys

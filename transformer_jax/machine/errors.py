@@ -60,7 +60,8 @@ def _user_message(error: BaseException | None) -> str | None:
   if isinstance(error, MemoryError) or str(error).startswith('RESOURCE_EXHAUSTED'):
     return (
       f'out of memory ({error}): a smaller model, batch or beam takes less, and in '
-      'training more slices of the same batch (--config.slices)'
+      'training more slices of the same batch (--config.slices), in a search fewer '
+      'positions at once (--config.decode_tokens)'
     )
   if isinstance(error, OSError):
     of_disk = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -74,6 +75,11 @@ def _finish(line: str, output: str) -> tuple[str, bool]:
 
 def _references(sources: Sequence[str], targets: Sequence[str]) -> list[str]:
   pairs = zip(sources, targets, strict=True)
+  if any(re.search(r'[^\s()]\)', tokens) for tokens in targets):
+    raise UserError(
+      'the references are trees in brackets: write the trees of your parser with '
+      'scripts.translate, and score them with scripts.evalb'
+    )
   return [str(Tree(source.split(' '), tokens.split(' '))) for source, tokens in pairs]
 
 

@@ -313,12 +313,23 @@ def _part_of(choose: Callable[[], list[Pair]], part: slice) -> Iterator[Pair]:
 def _remaining(
   whole: Source, choose: Callable[[], list[Pair]], lowercase: bool
 ) -> Iterator[Pair | UserError]:
-  """Yields the pairs of a training source whose source sentence was not chosen."""
+  """Yields the pairs of a training source whose source sentence was not chosen.
+
+  Prints how many it left out to stderr.
+  """
   held_out = {_as_read(line, lowercase) for line, _ in choose() if line is not None}
+  left_out = 0
   for pair in whole.pairs():
     sentence = None if isinstance(pair, UserError) else pair[0]
-    if sentence is None or _as_read(sentence, lowercase) not in held_out:
+    if sentence is not None and _as_read(sentence, lowercase) in held_out:
+      left_out += 1
+    else:
       yield pair
+  print(
+    f'{whole.name}: {left_out:,} pairs are left out of training, since dev or test has '
+    'their sources',
+    file=sys.stderr,
+  )
 
 
 def _as_read(sentence: str, lowercase: bool) -> str:

@@ -103,6 +103,13 @@ def ensure(
         f'({", ".join(changed)}). To use it as it is, leave out --raw_dir and give '
         '--config.data.raw_dir=; to prepare these files, give --config.data.name=NAME'
       )
+  own = pathlib.Path(config.data.vocabulary)
+  of_card = card.sha256.get(vocabulary.SHARED)
+  if is_prepared and run is None and own.is_file() and files.sha256(own) != of_card:
+    raise UserError(
+      f'{folder} was prepared with another vocabulary than {own}: put it back, or '
+      'give --config.data.name=NAME to prepare with this one'
+    )
   names = (source.name for split in card.splits.values() for source in split.sources)
   about = (
     f'{folder} ({card.identity[:12]}), made from {", ".join(dict.fromkeys(names))}'
@@ -139,7 +146,8 @@ def write_corpus(
     shutil.rmtree(partial, ignore_errors=True)  # of a preparation that was killed
     partial.mkdir()
     try:
-      Preparation(config, reader, sources, partial, parent).write()
+      with files.with_filename(partial):
+        Preparation(config, reader, sources, partial, parent).write()
       for path in partial.iterdir():
         files.sync(path)
       partial.rename(final)

@@ -149,12 +149,15 @@ def find_files(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
   Raises UserError for a name that exists but cannot be read, such as a link to nowhere,
   or NAME.zip alone.
   """
-  paths = [folder / (name + end) for end in ('', *PACKED)]
+  named = folder / name
+  paths = [named.with_name(named.name + end) for end in ('', *PACKED)]
   paths = [path for path in paths if os.path.lexists(path)]
   for path in paths:
     if not path.is_file():
       raise UserError(f'{path}: neither a file nor a link to one: put it right')
-  if not paths and (others := sorted(folder.glob(f'{glob.escape(name)}.*'))):
+  if not paths and (
+    others := sorted(named.parent.glob(f'{glob.escape(named.name)}.*'))
+  ):
     raise UserError(
       f'{others[0]}: its ending is none that is read ({", ".join(PACKED)}): unpack or '
       'rename it'

@@ -204,11 +204,14 @@ class Run(NamedTuple):
     if not self.is_started:
       return
     stored = self.config().to_dict()
-    if differ := sorted(configs.differences(stored, settings) - RESUMABLE):
+    # Scores of other sentences do not tell which checkpoint is the best.
+    fixed = {'bleu_sentences'} if stored['best_by'] == 'bleu' else set()
+    resumable = RESUMABLE - fixed
+    if differ := sorted(configs.differences(stored, settings) - resumable):
       raise UserError(
         f"{self.workdir} holds another config's run; these differ: "
-        f'{", ".join(differ)}. Give another --workdir, or leave out --config to go on '
-        "with the run's own"
+        f'{", ".join(differ)}. Give another --workdir, or leave out --config and '
+        "--init_from to go on with the run's own"
       )
     last = max((record['step'] for record in self.records()), default=0)
     if last > settings['train_steps']:
@@ -373,8 +376,13 @@ def start_from(
   if not parent.is_dir() and ':' in str(parent):
     folder, _, chosen = str(parent).rpartition(':')
     parent = pathlib.Path(folder)
-  run, plain = Run(parent), config.copy_and_resolve_references()
-  before = run.config()
+  run, resumed = Run(parent), Run(workdir)
+  if resumed.is_started and not parent.exists():
+    raise UserError(
+      f'{parent} is gone, and {workdir} goes on without it: leave out --config and '
+      '--init_from'
+    )
+  plain, before = config.copy_and_resolve_references(), run.config()
   config.model.vocab_size = before.model.vocab_size
   config.model.target_vocab_size = before.model.target_vocab_size
   of_model = (configs.values(c.to_dict(), configs.Tag.MODEL) for c in (config, before))
@@ -389,10 +397,10 @@ def start_from(
   sums = (x.sha256 for x in run.vocabularies())
   config.init_from.vocabulary = ' '.join(dict.fromkeys(sums))
   rename_if_changed(config, plain, ())  # another vocabulary encodes its corpus
-  resumed = Run(workdir)
   if resumed.is_started:
     init_from = resumed.config().init_from
-    if init_from.run == config.init_from.run and not chosen:
+    is_chosen = chosen in ('', str(init_from.step))
+    if init_from.run == config.init_from.run and is_chosen:
       config.init_from.update(step=init_from.step, sha256=init_from.sha256)
       return
   finished = finished_steps(run.checkpoints)

@@ -138,7 +138,7 @@ def load_config(
   name: str, trainer_flags: Sequence[str], run: Run
 ) -> ml_collections.ConfigDict:
   """Returns the config that the trainer makes of --config=NAME and other flags."""
-  flags = [x for x in trainer_flags if re.match('--?(config[.]|init_from)', x)]
+  flags = [x for x in trainer_flags if re.match('--?((no)?config[.]|init_from)', x)]
   table = Flags('')
   config = config_flag(table, '')
   parent = table.path('init_from', None, '')
