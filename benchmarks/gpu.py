@@ -125,10 +125,10 @@ def measurements() -> dict[str, Callable[[pathlib.Path], str]]:
 def main(argv: list[str]) -> None:
   """Measures; ends with exit code 1 if a measurement failed."""
   FLAGS.parse(argv)
+  if unknown := ','.join(sorted({*ONLY.value} - measurements().keys())):
+    raise UserError(f'--only={unknown}: there are {", ".join(measurements())}')
   folder, failed = OUTPUT.value.absolute(), 0
   folder.mkdir(parents=True, exist_ok=True)
-  if unknown := {*ONLY.value} - measurements().keys():
-    raise UserError(f'--only={",".join(unknown)}: {", ".join(measurements())} are here')
   for name, measure in measurements().items():
     output = folder / f'{name}.json'
     if output.exists() or (ONLY.value and name not in ONLY.value):

@@ -69,3 +69,14 @@ REFUSED = [
 def test_what_no_run_can_have(values: dict[str, object], message: str):
   with pytest.raises(UserError, match=f'^{message}'):
     configs.check(edited(values))
+
+
+def test_what_runs_can_have():
+  fits = {'data.max_length': 300, 'model.positions': 'learned'}
+  for values in (
+    {'beam': 30, 'model.vocab_size': 30},
+    {'keep_checkpoints': 5},
+    {'data.max_length': 300},
+    fits | {'model.max_positions': 300},
+  ):
+    configs.check(edited(values))

@@ -40,6 +40,7 @@ REFUSED = [
   ),
   ('prepare_data --verify=x --raw_dir=y', '--raw_dir does not go with --verify'),
   ('evaluate --workdir=x --step=1.5', 'flag --step=1.5: a whole number, or best'),
+  ('check_mine {tmp}/none.safetensors', 'none.safetensors'),
   # Files
   ('report {tmp}/run', 'no run with a result.json'),
   ('evalb --gold=/dev/null --test=/dev/null', 'are empty: give a tree a line'),
@@ -102,10 +103,11 @@ def test_a_run_is_loaded_as_the_flags_say(name: str, count: int, monkeypatch):
 
   monkeypatch.setattr(transformer_jax, 'load', load)
   every = {'average': 2, 'step': 20, 'beam': 3, 'alpha': 1.0, 'decode_dtype': 'float32'}
-  given = dict([*every.items()][:count])
-  flags = (f'--{key}={value}' for key, value in given.items())
-  told = error_of(name, '--workdir=pretrained/tatoeba.en-de', *flags)
-  assert json.loads(told) == given
+  for step in 20, 'best':
+    given = dict([*(every | {'step': step}).items()][:count])
+    flags = (f'--{key}={value}' for key, value in given.items())
+    told = error_of(name, '--workdir=pretrained/tatoeba.en-de', *flags)
+    assert json.loads(told) == given
 
 
 def test_preparing(tmp_path: pathlib.Path, capsys):

@@ -65,8 +65,8 @@ OUTPUTS = {name: reader.output for name, reader in READERS.items()}
 def reader_of(config: ConfigDict) -> Reader:
   """Returns the reader of the task that a config chooses.
 
-  Raises UserError if there is no such task, or it lacks BLEU or a constraint that the
-  config needs.
+  Raises UserError if there is no such task, or it lacks BLEU, a constraint or a
+  vocabulary of the target that the config needs.
   """
   if config.task not in READERS:
     known = ' or '.join(map(repr, READERS))

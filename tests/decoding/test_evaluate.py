@@ -168,8 +168,6 @@ def greedy(workdir: pathlib.Path, tmp_path_factory) -> LoadedRun:
   made = {'loss': 2.0, 'seconds': 1.5, 'device': 'a GPU', 'commit': '0' * 40}
   records = [made | {'step': n * STEP, 'target_tokens': 7} for n in (1, 2, 3)]
   run.metrics.write_text(''.join(json.dumps(record) + '\n' for record in records))
-  path = run.workdir / 'config.json'  # it is scored as tokens
-  path.write_text(path.read_text().replace('"tokenized": false', '"tokenized": true'))
   return LoadedRun(run, TRANSLATION, average=2, beam=1)
 
 
@@ -185,7 +183,7 @@ def test_an_evaluation(greedy: LoadedRun, capsys):
   cut, outputs = greedy.translator.cut_outputs, greedy.translate(sources)
   assert bleu.read_lines(pathlib.Path(path)) == outputs
   perplexity = Perplexity(run.config(), greedy.graph, *prepared.split('dev'))
-  scores = TRANSLATION.scorer.score(SystemOutput(outputs, references, 'de', True))
+  scores = TRANSLATION.scorer.score(SystemOutput(outputs, references, 'de', False))
   result = Result.read(run.workdir / 'result.json')
   assert result == Result.read(pathlib.Path(path).with_suffix('.json'))
   assert result.translations(run) == pathlib.Path(path)
@@ -234,7 +232,7 @@ def test_scores_of_files_equal_those_of_the_split(greedy: LoadedRun):
   known = 'target.txt has the references of test (test.en and test.de) of this run'
   assert recognised.endswith(known) and {*workdir.rglob('*')} == before
   sources, references = map(bleu.read_lines, paths)
-  outputs = SystemOutput(greedy.translate(sources), references, 'de', True)
+  outputs = SystemOutput(greedy.translate(sources), references, 'de', False)
   scorer = TRANSLATION.scorer
   expected = [*scorer.score_lines(scorer.score(outputs))]
   half = len(expected) + 1
@@ -249,6 +247,11 @@ def test_scores_of_files_equal_those_of_the_split(greedy: LoadedRun):
   message = 'data.lowercase is False in one run and True in the other'
   with pytest.raises(UserError, match=message):
     next(evaluate_files(greedy, *paths, lowercase))
+  lowercase.config.data.tokenized = True
+  other.write_text('\n'.join(references).upper())
+  outputs = SystemOutput(lowercase.translate(sources), references, 'de', True)
+  scored = [*evaluate_files(lowercase, paths[0], other)]
+  assert scored[-len(expected) :] == [*scorer.score_lines(scorer.score(outputs))]
 
 
 @pytest.mark.slow
@@ -259,7 +262,7 @@ def test_bleu_of_dev_in_training(greedy: LoadedRun):
   translations = greedy.translate(sources)
   measure = DevBleu(config, TRANSLATION, Corpus.open(folder))
   score, samples = measure(greedy.params)
-  metric = bleu.sacrebleu('de', True)
+  metric = bleu.sacrebleu('de', False)
   assert score == metric.percent(translations[:9], references[:9])
   lines = zip(sources, translations, references, strict=True)
   assert samples == [*lines][:9:3]

@@ -107,8 +107,13 @@ def test_parameters_that_do_not_fit_its_config(exported: pathlib.Path):
     _ = transformer_jax.load(exported).params
 
 
-def test_the_licence_of_a_published_model_stays(tmp_path: pathlib.Path):
-  export(PRETRAINED, 'huggingface', tmp_path / 'out', None, None, None)
-  head = (tmp_path / 'out/README.md').read_text().partition('\n---\n')[0]
-  assert 'license: cc-by-2.0-fr' in head
+def test_the_readme_of_a_published_model(tmp_path: pathlib.Path):
+  folder = shutil.copytree(PRETRAINED, tmp_path / 'run')
+  config = json.loads((folder / 'config.json').read_text())
+  config['data'] |= {'nfc': True}
+  (folder / 'config.json').write_text(json.dumps(config))
+  export(folder, 'huggingface', tmp_path / 'out', None, None, None)
+  readme = (tmp_path / 'out/README.md').read_text()
+  assert 'license: cc-by-2.0-fr' in readme.partition('\n---\n')[0]
+  assert 'in NFC: normalise a sentence first' in readme
   assert 'Tatoeba' in (tmp_path / 'out/LICENSE').read_text()

@@ -159,6 +159,22 @@ def test_a_parser_may_write_numbers_and_read_whole_words(tmp_path: pathlib.Path)
 TOKENS = '(S )S (NP )NP )VP DT NN ( ) (TOP \u2047 (S)'.split()
 
 
+def test_what_is_a_tree_is_not_mended():
+  written = '(S (NP PRP )NP (VP VBD )VP )S'
+  tree = '(TOP (S (NP (PRP She)) (VP (VBD laughed))))'
+  assert PARSING.finish('She laughed', written) == (tree, True)
+  numbered = written.replace('PRP', '#1 PRP').replace('VBD', '#2 VBD')
+  assert PARSING.finish('She laughed', numbered) == (tree, True)
+  assert PARSING.finish('She laughed', written + ' )S') == (tree, False)
+
+
+def test_references_in_brackets_are_refused():
+  with pytest.raises(UserError, match='trees in brackets: .* scripts.evalb'):
+    PARSING.scorer.references(
+      ['She laughed'], ['(S (NP (PRP She)) (VP (VBD laughed)))']
+    )
+
+
 def test_a_target_is_tokens_or_a_tree():
   """Only spaces of ASCII divide tokens."""
   write = PARSING.target(parsing.get_config('craft'))

@@ -95,7 +95,7 @@ def drawn(config: ConfigDict, raw: pathlib.Path) -> dict[str, list]:
   return lines(cleaning.draw(sources.from_files(config, raw), config.data))
 
 
-def test_sampled_pairs_leave_training(raw: pathlib.Path):
+def test_sampled_pairs_leave_training(raw: pathlib.Path, capsys):
   """So do other pairs of the same source; the order of the text does not matter.
 
   A model reads the same where accents are composed or not, and spaces are several.
@@ -118,6 +118,8 @@ def test_sampled_pairs_leave_training(raw: pathlib.Path):
   held_out = read(sampled)
   assert len(held_out) == 12 and held_out.isdisjoint(read(splits['train']))
   assert len(read(splits['train'])) == len(read(rows)) - 12
+  gone = len(rows) - len(splits['train'])
+  assert f'train.en and train.de: {gone} pairs are left out' in capsys.readouterr().err
   assert all(target for _, target in sampled)
   assert {*splits['train'], *sampled} <= {*rows}
   # A corpus that is prepared again has the same pairs.

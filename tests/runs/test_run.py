@@ -252,12 +252,14 @@ def test_a_run_starts_from_another(started: Run, tmp_path: pathlib.Path):
   resumed.metrics.write_text('{"step": 1}\n')
   assert start().init_from == start(':5').init_from
   manifest(5).rename(tmp_path / 'tidied')
-  assert start(':5').init_from.step == 5, 'a run that has started needs no parent'
+  for chosen in ':5', ':best':
+    assert start(chosen).init_from.step == 5, 'it needs no checkpoint of its parent'
   (tmp_path / 'tidied').rename(manifest(5))
   config = files.read_json_object(started.workdir / 'config.json')
   files.write_json(started.workdir / 'config.json', config | {'best_by': 'perplexity'})
   lines = ({'step': n, 'dev_perplexity': n} for n in (10, 5))
   started.metrics.write_text(''.join(json.dumps(x) + '\n' for x in lines))
+  resumed.metrics.unlink()
   assert start(':best').init_from.step == 5
   with pytest.raises(UserError, match=':7: no such checkpoint; the steps are 5, 10'):
     start(':7')
@@ -269,3 +271,7 @@ def test_a_run_starts_from_another(started: Run, tmp_path: pathlib.Path):
     spoil()
     with pytest.raises(UserError, match='not the checkpoint that this run was to s'):
       find_parent(new.init_from)
+  resumed.metrics.write_text('{"step": 1}\n')
+  started.workdir.rename(tmp_path / 'gone')
+  with pytest.raises(UserError, match='resumed goes on without it: leave out --config'):
+    start()

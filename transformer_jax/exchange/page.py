@@ -155,7 +155,9 @@ def _vocabulary(path: pathlib.Path, data: ml_collections.ConfigDict) -> dict[str
   is_bpe = model.trainer_spec.model_type == _PROTO.TrainerSpec.BPE
   spec, kind = model.normalizer_spec, _PROTO.ModelProto.SentencePiece
   spaces = spec.add_dummy_prefix, spec.remove_extra_whitespaces, spec.escape_whitespaces
-  own = any(piece.type == kind.USER_DEFINED for piece in model.pieces)
+  own = model.trainer_spec.treat_whitespace_as_suffix or any(
+    piece.type == kind.USER_DEFINED for piece in model.pieces
+  )
   if not is_bpe or spec.precompiled_charsmap or not all(spaces) or own:
     raise UserError(
       f'{path}: a page reads byte pairs alone, with the spaces of SentencePiece by '

@@ -326,7 +326,7 @@ def run(main: Callable[[list[str]], None]) -> None:
   sys.stdout = sys.stdout or open(os.devnull, 'w')
   sys.stderr = sys.stderr or open(os.devnull, 'w')
   if isinstance(sys.stdout, io.TextIOWrapper):  # text is UTF-8 in every locale
-    sys.stdout.reconfigure(encoding='utf-8')
+    sys.stdout.reconfigure(encoding='utf-8', errors=sys.stdout.errors)
   faulthandler.enable()  # if a library crashes, Python says where
   # Python flushes the second name of each as it ends. Types call that name final.
   streams: Any = sys

@@ -146,8 +146,7 @@ def write_corpus(
     shutil.rmtree(partial, ignore_errors=True)  # of a preparation that was killed
     partial.mkdir()
     try:
-      with files.with_filename(partial):
-        Preparation(config, reader, sources, partial, parent).write()
+      Preparation(config, reader, sources, partial, parent).write()
       for path in partial.iterdir():
         files.sync(path)
       partial.rename(final)

@@ -4,11 +4,9 @@ import difflib
 import functools
 import pathlib
 import types
-import zipfile
 from collections.abc import Iterator
 
 import numpy as np
-import safetensors
 from safetensors import numpy as safetensors_numpy
 
 from transformer_jax.machine.errors import UserError
@@ -109,16 +107,14 @@ def _load(path: pathlib.Path) -> Arrays:
   if path.suffix not in ('.safetensors', '.npz'):
     raise UserError(f'{path}: save the arrays as .safetensors or .npz')
   try:
-    if path.suffix == '.npz':
-      with path.open('rb') as file, np.load(file) as arrays:
+    with path.open('rb') as file:  # its error names the file
+      if path.suffix == '.safetensors':
+        return safetensors_numpy.load_file(path)
+      with np.load(file) as arrays:
         return dict(arrays)
-    return safetensors_numpy.load_file(path)
-  except (
-    ValueError,
-    EOFError,
-    zipfile.BadZipFile,
-    safetensors.SafetensorError,
-  ) as error:
+  except OSError:
+    raise
+  except Exception as error:  # NumPy has many for a damaged byte
     raise UserError(f'{path} is damaged or of another format: {error}') from error
 
 

@@ -147,7 +147,7 @@ Differences = Mapping[str, tuple[Difference, ...]]  # of a row in each of JUDGED
 def differences(group: Group, compare: Compare) -> Differences:
   """Returns each row's differences from base, base's too; none if base was not run.
 
-  Rows also have a paired test over sentences, of as many runs of base as of the row, in
+  Rows also have a paired test over sentences, of as many runs of each as both have, in
   the order of their seeds.
   """
   if 'base' not in group.table_3:

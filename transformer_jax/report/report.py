@@ -45,7 +45,7 @@ RULES = 'docs/report.md has the rules of a verdict.'
 NOTE = (
   "Differences are ± half their 95 % interval (Student's t, with the deviation between "
   "seeds pooled over the paper's rows with several). p is of a test over sentences, of "
-  'as many runs of base as of the row, on which no verdict depends. '
+  'the first seeds of row and base, as many as both have. No verdict depends on it. '
   f'The paper has one run for each row. {RULES}'
 )
 POWER = (

@@ -399,7 +399,7 @@ def start_from(
   rename_if_changed(config, plain, ())  # another vocabulary encodes its corpus
   if resumed.is_started:
     init_from = resumed.config().init_from
-    is_chosen = chosen in ('', str(init_from.step))
+    is_chosen = chosen in ('', 'best', str(init_from.step))
     if init_from.run == config.init_from.run and is_chosen:
       config.init_from.update(step=init_from.step, sha256=init_from.sha256)
       return
