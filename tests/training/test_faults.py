@@ -24,7 +24,7 @@ from transformer_jax.training import checkpoint
 
 pytestmark = pytest.mark.slow
 
-KILLS = int(os.environ.get('TRANSFORMER_JAX_KILLS', '20'))
+KILLS = int(os.environ.get('TRANSFORMER_JAX_KILLS', '12'))
 STEP = 'transformer_jax.training.trainer:Trainer.step'
 COMPILE = 'jax.stages:Lowered.compile'
 WRITE = 'transformer_jax.training.checkpoint:checksums'  # while a checkpoint is written
