@@ -60,7 +60,11 @@ def test_a_set_of_sacrebleu(tmp_path: pathlib.Path, monkeypatch):
   monkeypatch.setattr(utils, 'SACREBLEU_DIR', str(tmp_path))
   dataset = sacrebleu.dataset.DATASETS['wmt14/full']
   find = lambda: sources.sacrebleu_source('sacrebleu:wmt14/full', ('en', 'de'))
-  for error in (OSError('no network'), SystemExit(1)):
+  for error in (
+    OSError('no network'),
+    SystemExit(1),
+    None,
+  ):  # None: an archive is there
     monkeypatch.setattr(dataset, 'maybe_download', mock.Mock(side_effect=error))
     with pytest.raises(UserError, match=f'could not be downloaded .*Delete {tmp_path}'):
       find()

@@ -9,6 +9,7 @@ import functools
 import glob
 import hashlib
 import html
+import http.client
 import itertools
 import os
 import pathlib
@@ -221,7 +222,10 @@ def sacrebleu_source(stem: str, languages: tuple[str, str]) -> Source:
   if not all(path.is_file() for path in paths):
     try:
       dataset.maybe_download()
-    except (OSError, EOFError, SystemExit) as error:  # it exits if a sum is wrong
+      if not all(path.is_file() for path in paths):
+        raise OSError('its archive is there, but was not unpacked')
+    # It exits if a sum is wrong.
+    except (OSError, EOFError, SystemExit, http.client.HTTPException) as error:
       raise UserError(
         f'{stem} could not be downloaded ({error}). Delete {folder} and try again, set '
         'SACREBLEU to a folder that has the set, or name other files in '
