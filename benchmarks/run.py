@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import os
 import pathlib
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -109,8 +110,11 @@ def _training(config: Config, options: Options, folders: Folders) -> dict:
       plain.kernels = 'plain'
       others['plain'] = training.Ours(Trainer(plain, train))
     for name in options.tries:
-      with tries.switched_on(name):
-        others[name] = training.Ours(Trainer(config, train))
+      try:
+        with tries.switched_on(name):
+          others[name] = training.Ours(Trainer(config, train))
+      except jax.errors.JaxRuntimeError as error:  # XLA may refuse one; others go on
+        print(f'--try={name} is left out: {error}', file=sys.stderr)
     each = max(1, options.steps // options.repeats)
     result = training.measure(config, corpus, others, each, options.repeats)
   return result | {'start': start}

@@ -4,6 +4,7 @@ With JAX_PLATFORMS=cuda they run on an NVIDIA GPU (make native).
 """
 
 import os
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -151,10 +152,16 @@ def test_kernels_of_any_sizes(make: Callable, cases: st.SearchStrategy, data):
   assert_equal(make, *data.draw(cases))
 
 
-def test_sizes_that_kernels_take():
+RTX_4090 = {'compute_capability': '8.9'}
+
+
+@pytest.mark.skipif(IS_NATIVE, reason='is of a CPU')
+def test_sizes_that_kernels_take(monkeypatch):
   """Wide heads leave room for few keys; Pallas counts elements in 32 bits."""
   keys = [ops_gpu.longest_keys(d, 16, jnp.bfloat16) for d in (8, 24, 64, 128, 512)]
   assert keys == [0, 0, 256, 128, 32]
+  monkeypatch.setattr(jax, 'devices', lambda: [types.SimpleNamespace(**RTX_4090)])
+  assert ops_gpu.longest_keys(64, 64, jnp.bfloat16) == 128
   rows = 2**31 // (40 * 1024 + ops.TILE)
   assert ops_gpu.takes_logits(rows, 40 * 1024) and not ops_gpu.takes_logits(1, 40_961)
   assert not ops_gpu.takes_logits(rows + 1, 40 * 1024)

@@ -86,11 +86,13 @@ def compile_if_it_fits(lowered: jax.stages.Lowered) -> jax.stages.Compiled | Non
   try:
     program = lowered.compile()
   except jax.errors.JaxRuntimeError as error:
+    # Without memory to time a GPU's product, XLA finds no valid config for it.
+    reasons = 'RESOURCE_EXHAUSTED', 'No valid config found'
     # A kernel that asks for too much of a multiprocessor would do so in all sizes.
-    if 'RESOURCE_EXHAUSTED' not in str(error) or 'Shared memory' in str(error):
+    if not any(x in str(error) for x in reasons) or 'Shared memory' in str(error):
       raise
     return None
-  needs, memory = program.memory_analysis(), _device_memory()
+  needs, memory = program.memory_analysis(), device_memory()
   return program if not memory or needs is None or fits(needs, memory) else None
 
 
@@ -101,7 +103,7 @@ def fits(needs: Any, memory: float) -> bool:
   return bytes_needed <= (1 - RESERVED_FRACTION) * memory
 
 
-def _device_memory() -> int:
+def device_memory() -> int:
   """Returns the bytes of a device of this host; 0 for a CPU, which does not tell."""
   return (jax.local_devices()[0].memory_stats() or {}).get('bytes_limit', 0)
 
@@ -116,7 +118,7 @@ def decode_tokens(
     memory: bytes that a program can use on a device; 0 for a CPU, None: as here.
     count: the number of the host's devices; None: as here.
   """
-  memory = _device_memory() if memory is None else memory
+  memory = device_memory() if memory is None else memory
   if positions or not memory:
     return positions or 4096
   count = jax.local_device_count() if count is None else count

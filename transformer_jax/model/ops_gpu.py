@@ -27,6 +27,8 @@ from transformer_jax.model import ops
 from transformer_jax.model.dropout import Dropout, keep_four, threefry_2x32
 
 MOST_TOKENS = 256  # of a text, in attention
+# Compute capabilities of GPUs with 163 KB of shared memory for a block, or more.
+LARGE = '8.0', '9.0', '10.0', '10.3'
 TILES = 4  # that a program of add-and-norm takes in the backward pass
 Ref = Any  # an array that a kernel reads or writes
 Index = Array | int
@@ -36,7 +38,7 @@ Form = Callable[..., Any]
 f32 = jnp.float32
 _new = jax.ShapeDtypeStruct
 _like = lambda x: _new(x.shape, x.dtype)
-_dot = functools.partial(triton.dot, precision=jax.lax.Precision.HIGHEST)
+_dot = triton.dot  # multiplies float32 as jax_default_matmul_precision has it
 
 
 class Span(NamedTuple):
@@ -194,8 +196,11 @@ def longest_keys(d_k: int, d_v: int, dtype: DTypeLike) -> int:
   if not all(16 <= d == pl.next_power_of_2(d) for d in (d_k, d_v)):
     return 0
   # Shared memory must hold k and v, rounded up, and their gradients. In bfloat16 it
-  # holds 256 keys of width 64, 128 of width 128, and 32 of row A1's width 512.
-  return min(MOST_TOKENS, 2**15 // (max(d_k, d_v) * jnp.dtype(dtype).itemsize))
+  # holds 256 keys of width 64, 128 of width 128, and 32 of row A1's width 512, and half
+  # as many where a block has 99 KB, as on an RTX 4090.
+  capability = getattr(jax.devices()[0], 'compute_capability', LARGE[0])
+  room = 2**15 if capability in LARGE else 2**14
+  return min(MOST_TOKENS, room // (max(d_k, d_v) * jnp.dtype(dtype).itemsize))
 
 
 def attention(

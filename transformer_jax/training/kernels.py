@@ -10,12 +10,14 @@ import functools
 import hashlib
 import json
 import math
+import os
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import jaxlib.version
 import ml_collections
 import numpy as np
 from flax import nnx
@@ -24,6 +26,7 @@ from jaxtyping import PyTree
 from transformer_jax.config import target_pieces
 from transformer_jax.data.batches import Batch, Shape
 from transformer_jax.machine import files, hosts, platform
+from transformer_jax.machine.errors import UserError
 from transformer_jax.model import ops
 from transformer_jax.model.dropout import DropoutKey
 from transformer_jax.training.step import loss_and_gradient
@@ -111,7 +114,9 @@ class Kernels:
       return None
     code = [*pathlib.Path(ops.__file__).parent.glob('*.py'), pathlib.Path(__file__)]
     parts = [path.read_text() for path in sorted(code)]
-    parts += [jax.__version__, jax.devices()[0].device_kind, self.mode]
+    client = jax.devices()[0].client
+    parts += [jax.__version__, jaxlib.version.__version__, client.platform_version]
+    parts += [jax.devices()[0].device_kind, os.environ.get('XLA_FLAGS', ''), self.mode]
     parts += [self._dtype.name, str(shape), self._config.model.to_json_best_effort()]
     digest = hashlib.sha256('\0'.join(parts).encode()).hexdigest()
     return folder / f'kernels-{digest[:16]}.json'
@@ -137,6 +142,10 @@ class Kernels:
         ours = jax.jit(compute)(*inputs)
       return float(jax.jit(_largest_difference)(ours, plain))
     except Exception as error:  # as in compile()
+      if 'CUDA_ERROR' in str(error):  # then no program of this process runs any more
+        raise UserError(
+          f'a kernel broke the GPU: {_first_line(error)}: give --config.kernels=plain'
+        ) from error
       say(f'kernels were not compared: {_first_line(error)}')
       return math.inf
 

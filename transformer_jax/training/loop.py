@@ -129,16 +129,18 @@ def _open_writer(
 def _compile_while_training(
   trainer: Trainer, state: TrainState, log: Log
 ) -> Iterator[None]:
-  """Compiles steps for all shapes. The context begins when the first one is ready."""
+  """Compiles steps for all shapes. The context begins when training can."""
   start = int(state.step)
   shapes = trainer.batches.shapes_from(start)
   plural = 's' if len(shapes) > 1 else ''
   log.say(f'compiling the step for {len(shapes)} shape{plural} of batches')
   with trainer.compile(state, shapes, log.say):
-    if jax.process_count() == 1:
+    if jax.process_count() == 1 and trainer.devices.platform != 'gpu':
       trainer.wait_for_program(trainer.batch(start))
     else:
-      # Collectives time out sooner than a host may compile, so all compile first.
+      # Collectives time out sooner than a host may compile, so all compile first. On a
+      # GPU XLA times products as it compiles: it needs the memory of an update, and its
+      # modules come and go, which can stop a collective.
       trainer.wait_for_all_programs()
       hosts.wait_for_all('compiled')
     yield

@@ -20,7 +20,12 @@ from transformer_jax.config import target_pieces
 from transformer_jax.data import batches
 from transformer_jax.data.corpus import Split
 from transformer_jax.machine import hosts, platform
-from transformer_jax.machine.devices import Devices, compile_if_it_fits, without_data
+from transformer_jax.machine.devices import (
+  Devices,
+  compile_if_it_fits,
+  device_memory,
+  without_data,
+)
 from transformer_jax.model import build
 from transformer_jax.runs.run import find_parent
 from transformer_jax.training import checkpoint
@@ -144,6 +149,11 @@ class Trainer:
 
     # XLA uses several cores for one program, and on a CPU training needs them too.
     threads = platform.cores() // (2 if jax.default_backend() == 'gpu' else 4)
+    if self.devices.platform == 'gpu':
+      # XLA times a product's candidates, each with an output of the product's size and
+      # one to compare with. The logits are the largest.
+      positions = size * max(shape.rows * shape.target for shape in shapes)
+      threads = min(threads, int(device_memory() / (3 * 4 * positions * self.pieces)))
     pool = futures.ThreadPoolExecutor(max(1, threads), 'compile')
     self._programs = {shape: pool.submit(compile_for, shape) for shape in shapes}
     try:
