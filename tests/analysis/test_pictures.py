@@ -30,6 +30,7 @@ def sentence(source: list[str], target: list[str], seed: int = 0) -> Maps:
 SENTENCES = [sentence(WORDS, ['Das', 'da', '</s>']), sentence(['a', '</s>'], ['</s>'])]
 
 
+@pytest.mark.slow
 def test_pictures_of_the_chosen_layers(tmp_path: pathlib.Path):
   """The words are text, whatever fonts are here."""
   choice = pictures.choose(SENTENCES, 'cross', [1, 3], [2], 'da')

@@ -93,6 +93,7 @@ def test_lines_out():
     assert [*translate.output_lines(hypotheses, nbest, scores, 7)] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings('ignore:cut at the length')
 def test_hypotheses_of_a_file(
   model: LoadedRun, monkeypatch, tmp_path: pathlib.Path, capsys
