@@ -11,7 +11,6 @@ DIR/README.md as it ends. What is in DIR already is not measured again.
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -87,25 +86,25 @@ def losses(output: pathlib.Path) -> str:
   """Trains base's model twice on the embedded corpus; writes both series of losses."""
   sizes = {'N': 6, 'd_model': 512, 'd_ff': 2048, 'h': 8, 'd_k': 64, 'd_v': 64}
   steps, tokens, every = (4, 200, 2) if REHEARSE.value else (200, 25000, 20)
-  result, folder = {}, pathlib.Path(tempfile.mkdtemp())  # for checkpoints of 0.8 GB
-  for kernels in 'auto', 'plain':
-    workdir = folder / kernels
-    flags = [f'--config.train_steps={steps}', f'--config.tokens_per_batch={tokens}']
-    flags += [f'--config.log_every_steps={every}', f'--config.kernels={kernels}']
-    flags += [f'--config.checkpoint_every_steps={steps}', '--config.model.P_drop=0.1']
-    flags += model(TINY if REHEARSE.value else sizes)
-    flags += ['--config.max_shapes=1'] if REHEARSE.value else []
-    data = f'--data_dir={folder / "data"}'
-    run(
-      'scripts.train',
-      '--config=configs/quickstart.py',
-      f'--workdir={workdir}',
-      data,
-      *flags,
-    )
-    records = [r for r in Run(workdir).records() if 'loss' in r]
-    result[kernels] = [[r['step'], r['loss']] for r in records]
-  shutil.rmtree(folder)
+  result = {}
+  with tempfile.TemporaryDirectory() as folder:  # for checkpoints of 0.8 GB
+    for kernels in 'auto', 'plain':
+      workdir = pathlib.Path(folder, kernels)
+      flags = [f'--config.train_steps={steps}', f'--config.tokens_per_batch={tokens}']
+      flags += [f'--config.log_every_steps={every}', f'--config.kernels={kernels}']
+      flags += [f'--config.checkpoint_every_steps={steps}', '--config.model.P_drop=0.1']
+      flags += model(TINY if REHEARSE.value else sizes)
+      flags += ['--config.max_shapes=1'] if REHEARSE.value else []
+      data = f'--data_dir={folder}/data'
+      run(
+        'scripts.train',
+        '--config=configs/quickstart.py',
+        f'--workdir={workdir}',
+        data,
+        *flags,
+      )
+      records = [r for r in Run(workdir).records() if 'loss' in r]
+      result[kernels] = [[r['step'], r['loss']] for r in records]
   files.write_json(output, result)
   last = {kernels: series[-1][1] for kernels, series in result.items()}
   return f'after {steps} updates {last["auto"]:.4f} with kernels, {last["plain"]:.4f}'

@@ -40,8 +40,8 @@ REFUSED = [
   ),
   ('prepare_data --verify=x --raw_dir=y', '--raw_dir does not go with --verify'),
   ('evaluate --workdir=x --step=1.5', 'flag --step=1.5: a whole number, or best'),
-  ('check_mine {tmp}/none.safetensors', 'none.safetensors'),
   # Files
+  ('check_mine {tmp}/none.safetensors', 'none.safetensors'),
   ('report {tmp}/run', 'no run with a result.json'),
   ('evalb --gold=/dev/null --test=/dev/null', 'are empty: give a tree a line'),
 ]

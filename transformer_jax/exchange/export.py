@@ -180,9 +180,9 @@ def _readme(run: Run, steps: list[int], library: str, loading: str) -> Iterator[
   yield _about(run, steps)
   if config.data.tokenized:
     yield 'Its text is tokenised, source and target.'
-  normalises = library == 'jax'  # this project's commands do it
-  if config.data.lowercase and not normalises:
-    yield 'It was trained on lowercase text: lowercase a sentence first.'
-  if config.data.nfc and not normalises:
-    yield 'It was trained on text in NFC: normalise a sentence first.'
+  if library != 'jax':  # this project's commands do both
+    if config.data.lowercase:
+      yield 'It was trained on lowercase text: lowercase a sentence first.'
+    if config.data.nfc:
+      yield 'It was trained on text in NFC: normalise a sentence first.'
   yield from ('', loading)

@@ -152,12 +152,14 @@ def _outputs_first(path: tuple[Any, ...], x: np.ndarray) -> np.ndarray:
 def _vocabulary(path: pathlib.Path, data: ml_collections.ConfigDict) -> dict[str, Any]:
   """Returns a vocabulary for JSON; UserError if it is not as the package learns it."""
   model = _PROTO.ModelProto.FromString(path.read_bytes())
-  is_bpe = model.trainer_spec.model_type == _PROTO.TrainerSpec.BPE
-  spec, kind = model.normalizer_spec, _PROTO.ModelProto.SentencePiece
-  spaces = spec.add_dummy_prefix, spec.remove_extra_whitespaces, spec.escape_whitespaces
-  own = model.trainer_spec.treat_whitespace_as_suffix or any(
-    piece.type == kind.USER_DEFINED for piece in model.pieces
+  trainer, spec = model.trainer_spec, model.normalizer_spec
+  kind = _PROTO.ModelProto.SentencePiece
+  is_bpe = trainer.model_type == _PROTO.TrainerSpec.BPE
+  spaces = (
+    *(spec.add_dummy_prefix, spec.remove_extra_whitespaces, spec.escape_whitespaces),
+    not trainer.treat_whitespace_as_suffix,
   )
+  own = any(piece.type == kind.USER_DEFINED for piece in model.pieces)
   if not is_bpe or spec.precompiled_charsmap or not all(spaces) or own:
     raise UserError(
       f'{path}: a page reads byte pairs alone, with the spaces of SentencePiece by '

@@ -148,8 +148,9 @@ class Trainer:
       return program
 
     # XLA uses several cores for one program, and on a CPU training needs them too.
-    threads = platform.cores() // (2 if jax.default_backend() == 'gpu' else 4)
-    if self.devices.platform == 'gpu':
+    is_gpu = self.devices.platform == 'gpu'
+    threads = platform.cores() // (2 if is_gpu else 4)
+    if is_gpu:
       # XLA times a product's candidates, each with an output of the product's size and
       # one to compare with. The logits are the largest.
       positions = size * max(shape.rows * shape.target for shape in shapes)
