@@ -139,8 +139,8 @@ def _compile_while_training(
       trainer.wait_for_program(trainer.batch(start))
     else:
       # Collectives time out sooner than a host may compile, so all compile first. On a
-      # GPU XLA times products while it compiles. That takes memory of updates, loads and
-      # unloads modules, and so can stop a collective.
+      # GPU XLA times products while it compiles. That takes memory, and it loads and
+      # unloads modules, which can stop a collective.
       trainer.wait_for_all_programs()
       hosts.wait_for_all('compiled')
     yield
