@@ -58,7 +58,7 @@ def test_each_row_is_drawn_at_its_differences(drawn: dict[str, Figure]):
     assert points(axes, 'o')[: len(seeds)] == seeds and len(of_row['C1'].seeds) == 2
     assert points(axes, '|') == [(of_row[row].mean, y) for row, y in rest.items()]
     bars = [x.get_xydata().tolist() for x in axes.lines if x.get_linewidth() == 5]
-    half = {row: of_row[row].margin for row in rest}
+    half = {row: of_row[row].half for row in rest}
     assert all(half.values()) and bars[: len(rest)] == [
       [[of_row[row].mean + sign * half[row], y] for sign in (-1, 1)]
       for row, y in rest.items()

@@ -74,13 +74,13 @@ def test_the_interval_is_student_s(level: float):
   """Of two rows SciPy has it; the deviation of others counts, too."""
   base, row = [20.0, 20.4, 19.9], [21.0, 21.5]
   noise = comparison.noise([base, row, [7.0]])
-  half = comparison.margin(noise, 2, 3, level=level)
+  half = comparison.half_interval(noise, 2, 3, level=level)
   low, high = scipy.stats.ttest_ind(row, base).confidence_interval(level)
   assert [np.mean(row) - np.mean(base) + x for x in (-half, half)] == pytest.approx(
     [low, high]
   )
   low, high = scipy.stats.t.interval(level, 2, np.mean(base), scipy.stats.sem(base))
-  alone = comparison.margin(comparison.noise([base]), 3, level=level)
+  alone = comparison.half_interval(comparison.noise([base]), 3, level=level)
   assert alone == pytest.approx((high - low) / 2)
 
 

@@ -38,7 +38,7 @@ def noise(groups: Sequence[Sequence[float]]) -> Noise | None:
   return Noise(math.sqrt(squares / freedom), freedom)
 
 
-def margin(noise: Noise, *seeds: int, level: float = 0.95) -> float:
+def half_interval(noise: Noise, *seeds: int, level: float = 0.95) -> float:
   """Returns half the interval of a mean over this many seeds, by Student's t.
 
   With two numbers of seeds it is that of the difference of two means.
@@ -78,7 +78,7 @@ class Difference(NamedTuple):
 
   Attributes:
     seeds: each run minus the mean of base's.
-    margin: half the 95 % interval of `mean`; None if no seeds of a row differ.
+    half: half the 95 % interval of `mean`; None if no seeds of a row differ.
     narrow: half its 90 % interval.
     equivalence: the smallest difference that counts as one.
     sign: that the difference should have, 0 for none; None for a row that is not the
@@ -91,7 +91,7 @@ class Difference(NamedTuple):
 
   seeds: list[float]
   mean: float
-  margin: float | None
+  half: float | None
   narrow: float | None
   equivalence: float
   sign: int | None
@@ -108,9 +108,9 @@ class Difference(NamedTuple):
     """
     if self.sign is None:
       return ''
-    if self.margin is None or self.narrow is None:
+    if self.half is None or self.narrow is None:
       return 'undecided'
-    nearest = abs(self.mean) - self.margin  # end of the interval, seen from 0
+    nearest = abs(self.mean) - self.half  # end of the interval, seen from 0
     if self.sign == 0:
       if abs(self.mean) + self.narrow < self.equivalence:
         return 'agrees'
@@ -132,8 +132,8 @@ class Difference(NamedTuple):
     return f'({text})' if self.verdict == 'undecided' else text
 
   def __str__(self) -> str:
-    margin = '' if self.margin is None else f' ± {number(self.margin)}'
-    return f'{number(self.mean, "+")}{margin}{self.mark}'
+    half = '' if self.half is None else f' ± {number(self.half)}'
+    return f'{number(self.mean, "+")}{half}{self.mark}'
 
 
 def number(value: float, sign: str = '') -> str:
@@ -243,7 +243,7 @@ def _difference(
   seeds = [value - against for value in values(results, metric)]
   counts, mean = (len(results), len(base)), statistics.fmean(seeds)
   half: Callable[[float], float | None] = lambda level: (
-    noise and margin(noise, *counts, level=level)
+    noise and half_interval(noise, *counts, level=level)
   )
   chance = power(noise, equivalence, *counts) if noise and sign == 0 else None
   dtypes = [{run.result.decode_dtype for run in runs} for runs in (results, base)]
@@ -262,7 +262,7 @@ def smallest_difference(group: Group) -> str:
   count = len(group.table_3['base'])
   seeds = f'{count} of base' if count > 1 else 'one of base'
   smallest = (
-    f'{margin(noise, 1, count):.2f} {m.column}' for m, noise in noises if noise
+    f'{half_interval(noise, 1, count):.2f} {m.column}' for m, noise in noises if noise
   )
   return (
     f'One run of a row against {seeds} decides a measured difference of '

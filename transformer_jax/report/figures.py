@@ -152,7 +152,7 @@ def _draw_row(
     axes.text(edge if right else -edge, y, text, color=OURS, **style)
     return
   if has_interval:
-    half = ours.margin or 0.0
+    half = ours.half or 0.0
     axes.plot([ours.mean - half, ours.mean + half], [y, y], **INTERVAL)
     axes.plot(ours.mean, y, **MEAN)
   axes.plot(ours.seeds, [y] * len(ours.seeds), **RUN)
@@ -171,7 +171,7 @@ def _heights(names: Iterable[str]) -> dict[str, float]:
 def _edge(ours: dict[str, Difference], printed: dict[str, float]) -> float:
   """Returns where the axis ends; rows that are far off do not squeeze the others."""
   needed = [
-    max(abs(difference.mean) + (difference.margin or 0.0), *map(abs, difference.seeds))
+    max(abs(difference.mean) + (difference.half or 0.0), *map(abs, difference.seeds))
     for row, difference in ours.items()
     if row != 'base'
   ]

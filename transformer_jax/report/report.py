@@ -12,7 +12,13 @@ from transformer_jax.config import cells
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import flops
 from transformer_jax.report import comparison, figures, listing, paper, results
-from transformer_jax.report.comparison import DAGGER, Differences, Noise, margin, noise
+from transformer_jax.report.comparison import (
+  DAGGER,
+  Differences,
+  Noise,
+  half_interval,
+  noise,
+)
 from transformer_jax.report.page import (
   DASH,
   Block,
@@ -250,7 +256,7 @@ def _cell(
     return perplexity_text(mean, runs[0].pieces, 2)
   text = f'{mean:.2f}'
   if pooled is not None:
-    text += f' ± {comparison.number(margin(pooled, len(values)))}'
+    text += f' ± {comparison.number(half_interval(pooled, len(values)))}'
   return text + (f' (sd {statistics.stdev(values):.2f})' if len(values) > 1 else '')
 
 
