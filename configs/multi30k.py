@@ -11,9 +11,9 @@ of ten epochs are averaged, and the beam is 5. Training ends after 8,000 updates
 epochs without a better dev perplexity.
 
 The model has 2.6 M parameters. With --config.dtype=bfloat16 it takes 1.2 to 2.1 hours
-on two CPU cores. On test_2016_flickr en-de lower-cased has 40.5, 40.8 and 40.7 BLEU of
-the tokens (three seeds), en-de cased 40.4 sacreBLEU (docs/multi30k.md). en-fr and de-en
-work the same way, but have not been trained.
+on two CPU cores. On test_2016_flickr en-de lower-cased has 40.5, 40.8 and 40.7
+tokenised BLEU (three seeds), en-de cased 40.4 sacreBLEU (docs/multi30k.md). en-fr and
+de-en work the same way, but have not been trained.
 """
 
 import ml_collections

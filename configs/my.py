@@ -1,4 +1,4 @@
-"""Your own text, in any two languages: DIR/train.de, DIR/train.en, a sentence a line.
+"""Your own text, in any two languages: DIR/train.de, DIR/train.en, a sentence per line.
 
   python -m scripts.train --config=configs/my.py:de-en,DIR --workdir=runs/mine
   python -m scripts.evaluate --workdir=runs/mine

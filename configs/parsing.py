@@ -6,8 +6,8 @@
 `wsj` is the paper's parser: the Wall Street Journal of the Penn Treebank (LDC99T42) in
 --raw_dir, as WSJ/02/wsj_0200.mrg ...; the paper has 91.3 F1 on section 23. `semi` adds
 --raw_dir/silver.mrg, trees that another parser made (the paper: 17 M sentences, 92.7).
-`craft` trains a small model on CRAFT's 18,947 trees of biomedical articles, made by
-people, and on parts of them. `gum` does so on GUM's 10,910 trees, which are the output
+`craft` trains a small model on CRAFT's 18,947 trees of biomedical articles, annotated
+by hand, and on parts of them. `gum` does so on GUM's 10,910 trees, which are the output
 of another parser, and `sample` also on the public sample of the Penn Treebank. `small`
 is `gum` with beam 4. The paper gives neither dropout nor learning rate, and does not
 say how trees are written. See docs/parsing.md.

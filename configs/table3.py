@@ -2,7 +2,7 @@
 
   python -m scripts.train --config=configs/table3.py:B2 --workdir=runs/table3.B2
   python -m scripts.evaluate --workdir=runs/table3.B2 --split=dev
-  python -m scripts.sweep --rows=base,D1,C1 --mini --seeds=1,2,3 \\
+  python -m scripts.sweep --rows=base,A1,D1 --mini --seeds=1,2,3 \\
     --workdir=runs/table3 --raw_dir=DIR_OF_MULTI30K
 
 Rows A, D and E cost as much as base, and rows B a little less. C1, C2, C4 and C6 cost
@@ -28,7 +28,7 @@ A row of your own is an entry in a file of yours, such as configs/my_rows.py:
 
   import functools
   from configs import table3
-  ROWS = {'A5': {'h': 64, 'd_k': 8}}
+  ROWS = {'A5': {'h': 64, 'd_k': 8, 'd_v': 8}}
   get_config = functools.partial(table3.get_config, extra_rows=ROWS)
 
 Give scripts.sweep --config=configs/my_rows.py:A5,mini beside --rows=base --mini. The

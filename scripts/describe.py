@@ -1,4 +1,4 @@
-"""Says what a config is and what it costs: keys, parameters, FLOPs, memory, hours.
+"""Describes a config and its costs: keys, parameters, FLOPs, memory, hours.
 
 python -m scripts.describe --config=configs/table3.py:B2 [--json]
 python -m scripts.describe --config=configs/base.py:en-de --time

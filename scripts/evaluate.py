@@ -80,12 +80,15 @@ def main(argv: list[str]) -> None:
     print('loading JAX', file=sys.stderr, flush=True)
     import transformer_jax
     from transformer_jax.decoding import evaluate  # files do not need it
+    from transformer_jax.runs.run import exported_steps
 
     flags = AVERAGE, STEP, BEAM, ALPHA, DECODE_DTYPE
     options = {flag.name: flag.value for flag in flags}
     loaded = transformer_jax.load(WORKDIR.value, **options)
     other = AGAINST.value
     if SOURCE.value:
+      if other and exported_steps(Run(other).checkpoints):  # of one average alone
+        options |= {AVERAGE.name: None, STEP.name: None}
       against = transformer_jax.load(other, **options) if other else None
       paths = SOURCE.value, REFERENCES.value
       lines = evaluate.evaluate_files(loaded, *paths, against)

@@ -20,7 +20,7 @@ WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.', required=True)
 SPLIT = FLAGS.enum('split', 'dev', ['dev', 'test'], 'Split to survey.')
 SENTENCES = FLAGS.integer('sentences', 100, 'Number of sentence pairs to survey.', 1)
 PRUNE = FLAGS.bool('prune', False, 'Measure dev perplexity without each head.')
-OUTPUT = FLAGS.path('output', None, 'Folder to write; default: attention/RUN.')
+OUTPUT = FLAGS.path('output', None, 'Folder of pictures; default: attention/RUN.')
 AVERAGE, STEP = checkpoint_flags(FLAGS)
 DATA_DIR = data_dir(FLAGS)
 

@@ -1,6 +1,6 @@
 """Trains and scores rows of Table 3, or any configs, with several seeds.
 
-  python -m scripts.sweep --rows=base,D1,C1 --mini --seeds=1,2,3 --workdir=runs/table3
+  python -m scripts.sweep --rows=base,A1,D1 --mini --seeds=1,2,3 --workdir=runs/table3
   python -m scripts.sweep --rows=all --workdir=runs/table3 --dry_run
   python -m scripts.sweep --config=configs/multi30k.py:en-de --seeds=1,2 \\
     --workdir=runs --raw_dir=DIR -- --config.train_steps=6000

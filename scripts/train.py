@@ -37,7 +37,7 @@ INIT_FROM = FLAGS.path(
 DETERMINISTIC = FLAGS.bool(
   'deterministic',
   False,
-  'Compute the same bits in every run on a GPU, which is slower.',
+  'Make training on a GPU bit-for-bit reproducible, which is slower.',
 )
 ADDRESS = FLAGS.string(
   'coordinator_address', None, 'HOST:PORT of process 0, if no cluster sets it.'

@@ -38,7 +38,7 @@ def load(
     step: the last of these checkpoints. 'best': the best one on dev. None: the newest.
     beam, alpha: the search's K and the exponent of its length penalty (section 6.1).
     decode_dtype: of the search's products: 'float32', 'bfloat16', or 'auto' for the
-      faster one. Only in float32 no result depends on the other sentences.
+      faster one. Only float32 makes each result independent of the other sentences.
       None, for beam, alpha and decode_dtype: what the config says.
 
   Raises:

@@ -7,7 +7,7 @@ model, English to German. Numbers such as 5.4 are the paper's sections. `--confi
 sets a key, and `python -m scripts.describe --config=FILE` prints all keys of a config.
 
 Runs, results and cards that were written before a key existed stay readable: they get
-VALUE, or what `before=` says if VALUE changes what programs did until then.
+VALUE, or that of `before=` if older programs behaved otherwise.
 
 The tags decide whether two corpora are the same, what a run shares with the run that
 it starts from, which results a table may compare, and which columns Table 3 has.
@@ -38,7 +38,7 @@ class Tag(enum.Flag):
   MODEL = enum.auto()
   TRAINING = enum.auto()  # which parameters training leads to
   SEARCH = enum.auto()  # which text is decoded and scored, and how
-  # What is printed and kept. No score depends on it, or the result says what matters,
+  # What is printed and kept. Scores depend on no more of it than the result records,
   # such as the step.
   BOOKKEEPING = enum.auto()
   CELL = enum.auto()  # a column of Table 3
@@ -63,7 +63,7 @@ Pieces = Annotated[int, Meta(ge=5, le=2**16)]
 PiecesOrNone = Annotated[int, Meta(ge=0, le=2**16)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 BelowOne = Annotated[float, Meta(ge=0, lt=1)]
-LEAST_RATE = 0.5 / 65536  # up to it, model/dropout.py rounds a rate to 0
+LEAST_RATE = 0.5 / 65536  # model/dropout.py rounds this and less to 0
 Rate = Annotated[float, Meta(ge=0, le=0.999)]  # of dropout, which divides by 1 - rate
 Ratio = Annotated[float, Meta(ge=1, le=1e9)]
 Coverage = Annotated[float, Meta(ge=0.98, le=1)]  # SentencePiece's range
@@ -112,7 +112,9 @@ class Cleaning:
   """
 
   off: bool = key(
-    False, CORPUS, 'Drop only pairs that are not text, and ignore the limits below.'
+    False,
+    CORPUS,
+    'Drop only pairs that are empty or not text, and ignore the limits below.',
   )
   max_characters: Count = key(
     5000, CORPUS, 'Largest number of characters in a sentence.'
@@ -327,8 +329,8 @@ class Config:
   dtype: DType = key(
     'auto',
     TRAINING,
-    "Dtype of training's products and activations. auto: bfloat16 on accelerators, "
-    'else float32.',
+    "Dtype of training's products and, on accelerators, activations. auto: bfloat16 on "
+    'accelerators, else float32.',
   )
   kernels: Literal['auto', 'plain'] = key(
     'auto',
@@ -389,7 +391,7 @@ def target_pieces(model: Mapping[str, Any]) -> int:
 
 
 def describe(config: Mapping[str, Any]) -> Iterator[str]:
-  """Yields a line for each key: its value, base's if that is another, its meaning."""
+  """Yields a line for each key: its value, base's if it differs, and its meaning."""
   values = flat(config)
   for name, key in KEYS.items():
     value = values[name]
@@ -411,7 +413,7 @@ def as_json(config: ml_collections.ConfigDict) -> dict[str, Any]:
 
 
 def complete(stored: Mapping[str, Any], schema: Any = Config) -> dict[str, Any]:
-  """Returns a stored config with its missing keys, each as its `before` says."""
+  """Returns a stored config, with missing keys filled in from their `before`."""
   values = dict(stored)
   for field in dataclasses.fields(schema):
     if not dataclasses.is_dataclass(field.type):
@@ -466,9 +468,9 @@ def check(config: Mapping[str, Any], flag: str = '--config.') -> None:
 def check_row(
   config: ml_collections.ConfigDict, plain: ml_collections.ConfigDict
 ) -> None:
-  """Raises UserError if a config has a row of Table 3, but not that row's cells.
+  """Raises UserError if a config names a row of Table 3 but has other cells.
 
-  `plain` is the config as its file has it. train_steps may differ: results tell it.
+  `plain` is the config as its file has it. train_steps may differ: results state it.
   """
   of_row = {'row', *keys_of(CELL)} - {'train_steps'}
   changed = sorted(differences(config.to_dict(), plain.to_dict()) & of_row)

@@ -29,7 +29,7 @@ TRANSLATION = Output(
   name='translation',
   target=_target,
   source=lambda _: lambda line: line,
-  # A model can write the end of a line: in byte pieces, or because its corpus has it.
+  # A model can generate a line break: in byte pieces, or because its corpus has one.
   finish=lambda line, output: (' '.join(output.splitlines()), True),
   scorer=Scorer(
     has_bleu=True,

@@ -117,3 +117,15 @@ def test_the_readme_of_a_published_model(tmp_path: pathlib.Path):
   assert 'license: cc-by-2.0-fr' in readme.partition('\n---\n')[0]
   assert 'in NFC: normalise a sentence first' in readme
   assert 'Tatoeba' in (tmp_path / 'out/LICENSE').read_text()
+  # A model that was tuned from it keeps its licence and names it, without our paths.
+  tuned = shutil.copytree(folder, tmp_path / 'tuned')
+  for name in 'README.md', 'LICENSE':
+    (tuned / name).unlink()
+  config['data'] |= {'raw_dir': str(tmp_path)}
+  config['init_from'] |= {'run': str(folder), 'step': 8000}
+  (tuned / 'config.json').write_text(json.dumps(config))
+  export(tuned, 'run', tmp_path / 'published', None, None, None)
+  readme = (tmp_path / 'published/README.md').read_text()
+  assert 'license: cc-by-2.0-fr' in readme and 'tuned from run, step 8,000' in readme
+  assert 'Tatoeba' in (tmp_path / 'published/LICENSE').read_text()
+  assert str(tmp_path) not in (tmp_path / 'published/config.json').read_text()

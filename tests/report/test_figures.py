@@ -95,3 +95,5 @@ def test_curves_have_a_panel_for_each_measure(drawn: dict[str, Figure]):
   assert looks[1] == looks[2] and len({*looks}) == 4
   assert 0 < loss.get_ylim()[0] < 1 and 8.8 < loss.get_ylim()[1] < 9.5
   assert figures.curves([('a', [{'step': 3, 'seconds': 2.0}])]) == []
+  figures.curves([(x, [{'step': 3, 'dev_bleu': n}]) for x, n in (('a', 3), ('b', 40))])
+  assert drawn['curves'].axes[0].get_ylim()[1] > 40

@@ -73,7 +73,7 @@ def test_a_short_run_has_fewer_to_average(folder: pathlib.Path, capsys):
   assert to_average(folder, 2, 2) == [2, 3]
 
 
-def test_the_best_on_dev(folder: pathlib.Path):
+def test_the_best_on_dev(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]):
   """It is the best by the config's measure, and alone unless --average is higher."""
   run = Run(folder.parent)
 
@@ -88,6 +88,12 @@ def test_the_best_on_dev(folder: pathlib.Path):
     choose('')
   assert choose('perplexity') == [2] and choose('perplexity', 2) == [1, 2]
   assert choose('bleu') == [3] and run.best_step() == 3
+  assert not capsys.readouterr().err
+  config = tiny(checkpoint_every_steps=1, average_last=2, best_by='perplexity')
+  assert chosen_steps(run, config, None, None) == [2, 3]
+  config.patience = 1
+  assert chosen_steps(run, config, None, None) == [2, 3]
+  assert capsys.readouterr().err == 'step 2 was the best on dev: give --step=best\n'
   run.metrics.write_text('')
   with pytest.raises(UserError, match='no dev bleu was measured yet'):
     choose('bleu')

@@ -82,7 +82,7 @@ class RunAttention:
   def __init__(self, run: LoadedRun):
     self.run = run
     self.source, self.target = map(Words, run.vocabularies)
-    # [N, B, ...] as [B, N, ...]: axis 0 is that of sentences.
+    # As [B, N, ...]: map_rows() takes sentences on axis 0.
     attention = lambda params, source, target: jax.tree.map(
       lambda x: x.swapaxes(0, 1),
       nnx.merge(run.graph, params).attention_weights(source, target),

@@ -204,11 +204,11 @@ def choose(
   heads: Sequence[int],
   word: str | None,
 ) -> Choice:
-  """Returns what to draw of sentences, by numbers that count from 1, as in the paper.
+  """Returns what to draw; layers and heads count from 1, as in the paper.
 
   Args:
-    layers: none for the last but one, as in the paper's figures.
-    heads: none for all.
+    layers: [] for the last but one, as in the paper's figures.
+    heads: [] for all.
     word: the word whose weights are drawn, where a sentence has it. None: every word.
 
   Raises:

@@ -44,7 +44,7 @@ def sample_pairs(split: Split, count: int, longest: int) -> list[Pair]:
 def survey(attention: RunAttention, pairs: Sequence[Pair]) -> Survey:
   """Measures what each head attends to, how far away, and how sharply.
 
-  Each measure is a mean over queries. Weights count only queries that have such a key:
+  Each measure is a mean over queries. Weights leave out queries without such a key:
 
     previous, next, same: the piece before, after or at the query's own position; in the
       decoder, the query's position is that of the piece that it predicts
@@ -85,8 +85,8 @@ def _measure(
 ) -> dict[str, tuple[np.ndarray, float, int]]:
   """Returns three sums over a pair's queries for each measure that survey() lists.
 
-  They are that of `weights`, which are [N, H, T, S]: [N, H]; that of uniform weights;
-  and the number of queries. `punctuation` is of the keys' pieces, [vocabulary] bool.
+  The first is of `weights` [N, H, T, S], as [N, H]; the second of uniform weights; the
+  third counts queries. `punctuation` [vocabulary] bool marks the keys' punctuation.
   """
   T, S = weights.shape[-2:]
   visible = np.ones((T, S), bool)

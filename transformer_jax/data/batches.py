@@ -86,8 +86,8 @@ def choose_lengths(histogram: np.ndarray, count: int) -> list[int]:
 def _rows(usual: float, class_rows: float) -> int:
   """Returns the number of rows of a slice, about `usual`.
 
-  It is changed a little if a class of lengths, of which a slice has `class_rows` rows
-  in an epoch, then fills whole batches.
+  It deviates a little if the class of lengths then fills whole batches. A slice has
+  `class_rows` rows of the class in an epoch.
   """
   usual = max(1, round(usual))
   even = math.ceil(class_rows / max(1, round(class_rows / usual)))
@@ -105,10 +105,10 @@ class Batches:
     source, target: the sentences.
     tokens: the tokens of a batch, approximately, in the language that has more.
     slices: the number of equal parts of a batch.
-    max_shapes: the most different shapes.
+    max_shapes: the largest number of shapes.
 
   Attributes:
-    shapes: of the slices of its batches.
+    shapes: all shapes of its slices, the longest first.
     steps_per_epoch: the number of batches of an epoch.
     mean_tokens: source and target tokens of a batch, the mean over an epoch.
     padding: the fraction of an epoch's positions that hold no token.

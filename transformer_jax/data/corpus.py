@@ -1,6 +1,6 @@
 """The folder of a prepared corpus: its keys in a config, its card, its files.
 
-The card names the folder's files with their sums, and what they come from. A corpus's
+The card lists the files of the folder, their checksums and their origins. A corpus's
 identity is a hash of what is in its folder: vocabulary, token files, and the text of
 dev and test. The files that it was prepared from do not matter.
 
@@ -83,8 +83,7 @@ def rename_if_changed(
 ) -> None:
   """Appends a hash of the overrides to `data.name` if they change the corpus.
 
-  `plain` is the config without them. A name that is itself among the keys that are
-  `overridden` stays as it is.
+  `plain` is the config without them. A name that is itself `overridden` stays.
   """
   ours, before = corpus_settings(config), corpus_settings(plain)
   changed = {key: value for key, value in ours.items() if value != before[key]}
@@ -292,8 +291,8 @@ def read_split(folder: pathlib.Path, split: str) -> Split:
 class Corpus(NamedTuple):
   """A prepared corpus: its folder and its card.
 
-  A file is compared with its sum on the card before it is read, so that damaged text is
-  neither trained on nor scored. For 4.5 M pairs of training, 0.63 GB, that takes 0.6 s
+  A file's checksum is compared with the card's before it is read, so that damaged text
+  is neither trained on nor scored. For 4.5 M training pairs, 0.63 GB, that takes 0.6 s
   of a core (AMD EPYC, files in memory).
 
   Attributes:

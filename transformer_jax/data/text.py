@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 
 from transformer_jax.machine.errors import UserError
 
-# Compressed files begin with these bytes, which no text begins with.
+# Compressed files begin with these bytes, and hardly any text does.
 _STARTS = {
   '.gz': b'\x1f\x8b',
   '.zst': b'(\xb5/\xfd',
@@ -165,7 +165,7 @@ def is_unspaced(code: str) -> bool:
 
 
 def check_code(code: str) -> None:
-  """Raises UserError for text that is not a code of a language, as de and pt_BR are.
+  """Raises UserError unless `code` is a language code, such as de or pt_BR.
 
   Any two or three letters are a code, except those in _CODES, which no scorer knows.
   """

@@ -40,7 +40,7 @@ class Vocabulary:
   """
 
   def __init__(self, path: pathlib.Path):
-    # SentencePiece raises no error for an empty model, but for b'0'.
+    # SentencePiece accepts an empty model, but not b'0'.
     self.path, content = path, path.read_bytes() or b'0'
     self.sha256 = hashlib.sha256(content).hexdigest()
     try:
@@ -82,7 +82,7 @@ class Vocabulary:
   def _encode(self, sentences: Iterable[str]) -> list[np.ndarray]:
     if not self.has_whole_tokens:
       return self._processor.encode([*sentences], num_threads=-1, return_type='numpy')
-    # An id for each token: SentencePiece has one for neighbouring UNKs.
+    # Token by token: encode() would merge neighbouring UNKs into one id.
     pieces = ([SPACE + token for token in s.split(' ') if token] for s in sentences)
     return [np.array(self._processor.piece_to_id(some), np.int32) for some in pieces]
 

@@ -18,9 +18,9 @@ from jax import lax
 from transformer_jax.model import ops
 
 Memory = Any  # arrays [B, ...] that all hypotheses of a sentence share
-# A model's state after the tokens so far: a pytree of arrays [B, ...]. In
-# reorder(parents [B, K]) beam k continues beam parents[b, k]; grow(length) has room for
-# `length` positions.
+# A model's state after the tokens so far: a pytree of arrays [B, ...]. After
+# reorder(parents [B, K]) beam k continues beam parents[b, k]; grow(length) makes room
+# for `length` positions.
 Cache = Any
 
 # When only a quarter of a batch's sentences are not done, the search continues with
@@ -194,7 +194,7 @@ class Search:
     Both are [B, K, P] for logits [B, K, W]; P is large enough for C candidates. A token
     that is not permitted has -inf.
     """
-    # C tokens of a beam are enough; PAD and BOS may be among the best and fall out.
+    # C tokens of a beam suffice, and two more: PAD and BOS may be among the best.
     count = min(self.candidates + 2, logits.shape[2])
     logits = logits.astype(jnp.float32)
     best, tokens, normalizer = ops.top_tokens(logits, count=count)
@@ -279,7 +279,7 @@ def _take(state: State, rows: jax.Array) -> State:
 
 
 def _put(state: State, rows: jax.Array, other: State) -> State:
-  """Returns the state with some sentences from another, and without a cache."""
+  """Returns `state` with `rows` from `other`, without cache and memory."""
   state, other = (x._replace(cache=None, memory=None) for x in (state, other))
   return jax.tree.map(
     lambda old, new: old.at[rows].set(new) if old.ndim else new, state, other

@@ -136,7 +136,8 @@ class Evaluation:
         'evaluate this one with another --step, --average, --beam or --alpha'
       )
     if not paths:
-      raise UserError(f'{folder}: no result to compare with: python -m {command}')
+      remedy = f'python -m {command}, or give --source and --references'
+      raise UserError(f'{folder}: no result to compare with: {remedy}')
     search = len(self._loaded.steps), config.beam, config.alpha
     is_like = lambda r: (len(r.averaged), r.beam, r.alpha) == search
     try:
@@ -196,8 +197,8 @@ def evaluate_run(
 
   Args:
     split: 'dev' or 'test'.
-    against: another run. The run is then compared with its result of the same search,
-      and evaluated only if it was not yet.
+    against: another run to compare with, by its result of the same search. The run is
+      then evaluated only if it has no such result yet.
   """
   interruption.last_words = lambda: 'No result was written.'
   evaluation = Evaluation(loaded, data_dir, split)
@@ -238,7 +239,7 @@ def evaluate_files(
     against: another run, which translates the same file and is compared.
 
   Raises:
-    UserError: a file is not UTF-8, the two have other numbers of lines, or the task
+    UserError: a file is not UTF-8, the two differ in length, or the task
       cannot score them.
   """
   sources, targets = map(bleu.read_lines, (source, references))

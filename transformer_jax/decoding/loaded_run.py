@@ -101,8 +101,9 @@ class LoadedRun:
   @functools.cached_property
   def translator(self) -> Translator:
     """Returns the beam search, which puts parameters of its dtype on the devices."""
-    nats = self.run.dev_nats()
-    return Translator(self.config, self.output, self.vocabularies, self.params, nats)
+    params = self.params  # which settles self.steps
+    nats = self.run.dev_nats(self.steps[-1])
+    return Translator(self.config, self.output, self.vocabularies, params, nats)
 
   def translate(self, sentences: Sequence[str]) -> list[str]:
     """Returns the best translation of each sentence; of an empty sentence, ''.
@@ -154,7 +155,7 @@ class LoadedRun:
     return [*self.translator.warnings()]
 
   def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[TargetScore]:
-    """Returns how probable each target is as a translation, by teacher forcing.
+    """Returns log P of each target's pieces, given its source, by teacher forcing.
 
     Raises:
       UserError: a text is longer than the model can take; the message numbers it.

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from jaxtyping import PyTree
 
+from transformer_jax import config as configs
 from transformer_jax.data.corpus import CARD
 from transformer_jax.exchange import huggingface, page
 from transformer_jax.machine import files, platform
@@ -39,9 +40,9 @@ model = transformer_jax.load('FOLDER')
 print(model.translate(['A sentence.']))
 ```
 
-Commands read this folder like a run. It has no state of the optimizer, so training
-starts from it with `--init_from=FOLDER` but does not resume. `docs/export.md` lists the
-arrays of `parameters.safetensors`.
+Commands read this folder like a run. It has no optimizer state, so training can start
+from it with `--init_from=FOLDER` but cannot resume. `docs/export.md` lists the arrays
+of `parameters.safetensors`.
 """
 
 
@@ -79,8 +80,7 @@ def export(
   if format == 'ctranslate2':
     from transformer_jax.exchange import ctranslate2  # whose package is an extra
   spm = [vocabulary.path for vocabulary in run.vocabularies()]
-  license = workdir / 'LICENSE'
-  rights = license.read_text('utf-8') if license.is_file() else ''
+  rights = _of_run_or_parent(run, 'LICENSE')
   with _new(output, PAGE if format == 'page' else '') as folder:
     choose = lambda: chosen_steps(run, config, average, step)
     steps = choose()
@@ -90,7 +90,7 @@ def export(
     steps, params = checkpoint.average_kept(*how)
     if format == 'page':
       about = _about(run, steps).replace('`', '')
-      page.write_model(folder / PAGE, params, run, about, rights)
+      page.write_model(folder / PAGE, params, run, steps[-1], about, rights)
       return f'{output}: open it in a browser'
     if format == 'huggingface':
       huggingface.write(params, config, spm, folder)
@@ -104,7 +104,7 @@ def export(
     lines = _readme(run, steps, _LIBRARIES[format], loading)
     files.write(folder / 'README.md', '\n'.join(lines) + '\n')
     if rights:
-      files.write(folder / license.name, rights)
+      files.write(folder / 'LICENSE', rights)
   return f'{output}: {format}, {dtype}, of steps {steps} of {workdir}'
 
 
@@ -115,8 +115,12 @@ def _write_run(
   exported = Run(folder)
   checkpoint.export(exported.checkpoints, steps, params, dtype)
   vocabularies = (vocabulary.path.name for vocabulary in run.vocabularies())
-  for name in {'config.json', CARD, *vocabularies}:
+  for name in {CARD, *vocabularies}:
     shutil.copyfile(run.workdir / name, folder / name)
+  config = run.config().unlock()
+  config.data.raw_dir = ''  # a path of this machine, as the parent's is
+  config.init_from.run = pathlib.Path(config.init_from.run).name
+  files.write(folder / 'config.json', files.as_json(configs.as_json(config)))
   records = (files.as_json(r) for r in run.records() if r['step'] <= steps[-1])
   files.write(exported.metrics, ''.join(f'{record}\n' for record in records))
 
@@ -146,6 +150,13 @@ def _new(path: pathlib.Path, name: str) -> Iterator[pathlib.Path]:
     shutil.rmtree(partial, ignore_errors=True)
 
 
+def _of_run_or_parent(run: Run, name: str) -> str:
+  """Returns a file of a published model, or of the one it was tuned from, or ''."""
+  parent = run.config().init_from.run
+  paths = (pathlib.Path(x) / name for x in (run.workdir, *filter(None, [parent])))
+  return next((path.read_text('utf-8') for path in paths if path.is_file()), '')
+
+
 def _about(run: Run, steps: list[int]) -> str:
   """Returns a sentence on the model."""
   config = run.config()
@@ -153,6 +164,8 @@ def _about(run: Run, steps: list[int]) -> str:
   if len(steps) > 1:
     which = f'the average of {len(steps)} checkpoints, steps {steps[0]:,}'
     which += f' to {steps[-1]:,}'
+  if (parent := config.init_from).run:
+    which += f', fine-tuned from {pathlib.Path(parent.run).name}, step {parent.step:,}'
   return (
     'A Transformer (Vaswani et al. 2017), trained by Transformer-JAX on '
     f'`{config.data.name}`: {flops.parameters(config.model):,} parameters, {which}.'
@@ -168,9 +181,7 @@ def _readme(run: Run, steps: list[int], library: str, loading: str) -> Iterator[
   config = run.config()
   source, target = config.data.source_language, config.data.target_language
   loading = loading.format(beam=config.beam, alpha=config.alpha)
-  readme = run.workdir / 'README.md'  # of a published model
-  text = readme.read_text('utf-8') if readme.is_file() else ''
-  head = text.partition('\n---\n')[0]
+  head = _of_run_or_parent(run, 'README.md').partition('\n---\n')[0]
   yield from ('---', 'language:', f'- {source}')
   if config.task == 'translation':  # a tree is of no language
     yield from (f'- {target}', 'pipeline_tag: translation')

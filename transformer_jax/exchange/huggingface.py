@@ -1,10 +1,10 @@
 """A folder that transformers.MarianMTModel and MarianTokenizer load.
 
-Marian's model is ours but for these things:
+Marian's model differs from ours in these points:
 
-- Its sinusoids are not interleaved: all sines come first, then all cosines. So the axis
-  of d_model is put in that order, in all weights that have one. Nothing of the model
-  depends on the order but the sinusoids, which are added to the embeddings.
+- Its sinusoids are not interleaved: all sines come first, then all cosines. So the
+  d_model axis of all weights is permuted to that order. Only the sinusoids, which are
+  added to the embeddings, depend on it.
 - Its matrices are transposed, [out, in], and the heads of attention share one axis.
 - Its attention and its logits have biases. They are zeros.
 - Its LayerNorms add 1e-5 to the variance, ours 1e-6; see scale_norm_inputs().
@@ -220,7 +220,7 @@ def scale_norm_inputs(arrays: Arrays, N: int) -> Arrays:
   that of the sub-layer that is then added to it, are multiplied; the weights that read
   the norm's output are divided. Two things do not change: the input of a stack's first
   norm, which contains the sinusoids, and the stack's output, which the keys and values
-  of encoder_attn read. A power of two rounds nothing.
+  of encoder_attn read. A power of two scales exactly.
   """
 
   def factor_of(name: str) -> float:

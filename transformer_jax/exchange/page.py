@@ -35,11 +35,12 @@ Stored = Mapping[str, tuple[np.ndarray, list[str], list[str]]]
 
 
 def write_model(
-  path: pathlib.Path, params: PyTree, run: Run, about: str, rights: str
+  path: pathlib.Path, params: PyTree, run: Run, step: int, about: str, rights: str
 ) -> None:
   """Writes the page that translates with a run's model.
 
   Args:
+    step: the last of the averaged checkpoints.
     about: a sentence on the model.
     rights: the text of its licence, or ''.
   """
@@ -57,7 +58,7 @@ def write_model(
     **{'kind': 'cross', 'layer': max(config.model.N - 2, 0), 'word': None},
     'heads': [*range(config.model.h)],
   }
-  _write(path, shown, model_of(params, run))
+  _write(path, shown, model_of(params, run, step))
 
 
 def write_sentences(
@@ -111,13 +112,13 @@ def check(config: ml_collections.ConfigDict) -> None:
     )
 
 
-def model_of(params: PyTree, run: Run) -> dict[str, Any]:
+def model_of(params: PyTree, run: Run, step: int) -> dict[str, Any]:
   """Returns a run's model as transformer.js loads it, with parameters in bfloat16.
 
   The high bytes (sign and exponent) have few values, so they compress well once the low
   bytes are not between them.
   """
-  config, nats = run.config(), run.dev_nats()
+  config, nats = run.config(), run.dev_nats(step)
   leaves, structure = jax.tree.flatten(
     jax.tree_util.tree_map_with_path(_outputs_first, params)
   )
@@ -150,7 +151,7 @@ def _outputs_first(path: tuple[Any, ...], x: np.ndarray) -> np.ndarray:
 
 
 def _vocabulary(path: pathlib.Path, data: ml_collections.ConfigDict) -> dict[str, Any]:
-  """Returns a vocabulary for JSON; UserError if it is not as the package learns it."""
+  """Returns a vocabulary for JSON; raises UserError for one that no page can use."""
   model = _PROTO.ModelProto.FromString(path.read_bytes())
   trainer, spec = model.trainer_spec, model.normalizer_spec
   kind = _PROTO.ModelProto.SentencePiece

@@ -37,16 +37,23 @@ ELSEWHERE = {
   'data.max_length': 'max_len',
   'dtype': 'fp16 bf16',
   'epsilon_ls': 'label_smoothing',
-  'model.N': 'num_layers layers',
+  'keep_checkpoints': 'keep_last_epochs keep_interval_updates save_total_limit',
+  'model.N': 'num_layers layers encoder_layers decoder_layers',
   'model.P_drop': 'dropout',
   'model.P_drop_attention': 'attention_dropout',
-  'model.d_ff': 'ffn_dim filter_size intermediate_size',
-  'model.d_model': 'hidden_size embed_dim',
-  'model.h': 'num_heads heads',
+  'model.d_ff': 'ffn_dim filter_size intermediate_size encoder_ffn_embed_dim',
+  'model.d_model': 'hidden_size embed_dim encoder_embed_dim',
+  'model.h': 'num_heads heads encoder_attention_heads',
   'rate_factor': 'learning_rate lr',
-  'tokens_per_batch': 'batch_size max_tokens',
-  'train_steps': 'steps num_steps epochs num_epochs max_steps max_update',
+  'tokens_per_batch': 'batch_size max_tokens update_freq',
+  'train_steps': 'steps num_steps epochs num_epochs max_epoch max_steps max_update',
   'warmup_steps': 'warmup warmup_updates',
+}
+# The units of those that other programs measure otherwise.
+UNITS = {
+  'rate_factor': 'a factor of Equation 3',
+  'tokens_per_batch': 'tokens of an update',
+  'train_steps': 'updates, not epochs',
 }
 HELP = {'--help', '-help', '--helpshort', '-helpshort', '-?'}
 
@@ -142,6 +149,7 @@ class Flags:
       key = re.match('--?config[.]([^=]*)', argument)
       if key and self._keys and key[1] not in self._keys:
         hint = _key_elsewhere(key[1]) or _nearest(key[1], self._keys)
+        hint = hint or 'transformer_jax/config.py has all keys'
         raise UserError(f'--config.{key[1]}: no such key; {hint}')
       if self._keys and (file := re.match('--?config=([^:]+[.]py)', argument)):
         _check_config_file(pathlib.Path(file[1]))
@@ -152,8 +160,10 @@ class Flags:
     except flags.UnrecognizedFlagError as error:
       if self._keys and error.flagname.startswith('config.'):
         raise UserError(f'--{error.flagname} needs --config=FILE') from error
-      if self._keys and (hint := _key_elsewhere(error.flagname)):
-        raise UserError(f'--{error.flagname}: no such flag; {hint}') from error
+      name = error.flagname
+      near = '' if 'Did you mean' in str(error) else _nearest(name, self._keys)
+      if self._keys and (hint := _key_elsewhere(name) or near):
+        raise UserError(f'--{name}: no such flag; {hint}') from error
       raise
     for flag in self._required:
       if flag.value is None:
@@ -187,16 +197,20 @@ def _key_elsewhere(name: str) -> str:
   last = name.rpartition('.')[2].casefold().replace('-', '_')
   for key, names in ELSEWHERE.items():
     if last in names.split():
-      return f'its name here is --config.{key} (docs/coming_from.md)'
+      unit = f', {UNITS[key]}' if key in UNITS else ''
+      return f'here it is --config.{key}{unit} (docs/coming_from.md)'
   return ''
 
 
 def _nearest(name: str, keys: Collection[str]) -> str:
-  """Asks if keys were meant that are spelt like `name`, whole or at their ends."""
+  """Returns a hint at keys whose names, or last parts, are spelt like `name`.
+
+  Returns '' if none is.
+  """
   spelt = {s.casefold(): key for key in keys for s in (key, key.rpartition('.')[2])}
   ways = difflib.get_close_matches(name.casefold(), spelt, cutoff=0.75)
   near = ' or '.join(dict.fromkeys(f'--config.{spelt[way]}' for way in ways))
-  return f'did you mean {near}?' if near else 'transformer_jax/config.py has all keys'
+  return f'did you mean {near}?' if near else ''
 
 
 def _check_config_file(path: pathlib.Path) -> None:
@@ -261,7 +275,7 @@ class _Output:
 
   Attributes:
     error: of the first write that failed; what follows it is dropped.
-    is_lost: whether output was dropped that say() did not write.
+    is_lost: whether output other than say()'s was dropped.
   """
 
   def __init__(self, stream: Any):
@@ -318,9 +332,9 @@ def run(main: Callable[[list[str]], None]) -> None:
   """Calls main() with the process's command line, as the whole of a program.
 
   A user's error ends the process with one line. Messages that cannot be written are
-  dropped. Output that cannot be written to stdout ends the process with an error, at
-  check_output() or when main() returns; if its reader has left, as `| head` does, with
-  the exit code that a shell gives for SIGPIPE, and without a line.
+  dropped. If output to stdout was lost, the process ends with an error at
+  check_output(), or when main() returns. If its reader has left, as `| head` does, the
+  exit code is a shell's for SIGPIPE, and no line is printed.
   """
   # Python has no stream where a shell closed it (2>&-).
   sys.stdout = sys.stdout or open(os.devnull, 'w')
@@ -328,7 +342,7 @@ def run(main: Callable[[list[str]], None]) -> None:
   if isinstance(sys.stdout, io.TextIOWrapper):  # text is UTF-8 in every locale
     sys.stdout.reconfigure(encoding='utf-8', errors=sys.stdout.errors)
   faulthandler.enable()  # if a library crashes, Python says where
-  # Python flushes the second name of each as it ends. Types call that name final.
+  # Python flushes sys.__stdout__ and sys.__stderr__ at exit; types call them final.
   streams: Any = sys
   output = streams.stdout = streams.__stdout__ = _Output(sys.stdout)
   streams.stderr = streams.__stderr__ = _Messages(sys.stderr)

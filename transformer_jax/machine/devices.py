@@ -80,8 +80,8 @@ def without_data(tree: PyTree) -> PyTree:
 def compile_if_it_fits(lowered: jax.stages.Lowered) -> jax.stages.Compiled | None:
   """Returns the program, or None if it needs more memory than a device has.
 
-  Hosts must decide alike, so their devices must have the same memory. Where devices do
-  not tell what they have, as a CPU does not, every program fits that XLA compiles.
+  The first host decides for all, so devices must have the same memory. Where they do
+  not report it, as on a CPU, every program that XLA compiles fits.
   """
   try:
     program = lowered.compile()
@@ -104,7 +104,7 @@ def fits(needs: Any, memory: float) -> bool:
 
 
 def device_memory() -> int:
-  """Returns the bytes of a device of this host; 0 for a CPU, which does not tell."""
+  """Returns the bytes of a device's memory here; 0 for a CPU, which reports none."""
   return (jax.local_devices()[0].memory_stats() or {}).get('bytes_limit', 0)
 
 
@@ -130,8 +130,8 @@ def map_rows(function: Callable[..., PyTree]) -> Callable[..., Callable[[], PyTr
 
   The mapped function takes `params` that every device has, as replicate_read_only()
   places them, and host arrays whose axis 0, the rows, is a multiple of the number of
-  devices. It returns a function that gives the result as host arrays, for which
-  accelerators compute meanwhile; a CPU has computed before it returns.
+  devices. It returns a function that waits for the result and returns host arrays.
+  Accelerators compute meanwhile; on a CPU the result is ready before.
   """
   mesh, by_row = _mesh(jax.local_devices()), PartitionSpec(AXIS)
 
@@ -221,16 +221,16 @@ def map_sentences(
 
 
 class Devices:
-  """The devices of all hosts, or those passed, with as many slices of a batch each.
+  """The devices of all hosts, or those passed, with equal shares of a batch's slices.
 
-  Those passed may be of a topology that JAX compiles for without having it.
+  Those passed may be of a topology that is not here, for JAX to compile for.
 
   Attributes:
     count: the number of devices.
     platform: JAX's name of their kind.
     slices_per_device: the number of slices of each device.
-    pass_sizes: how many of them it may compute in one pass, the most first. On a CPU
-      it is one, so that more of it stays in the caches.
+    pass_sizes: how many of these a device may compute in one pass, the most first. On
+      a CPU it is one, so that more of a pass stays in the caches.
     host_slices: which slices are those of this host's devices.
   """
 
@@ -262,7 +262,7 @@ class Devices:
     return self._put(jax.tree.map(shape, arrays), PartitionSpec(AXIS))
 
   def _put(self, local: PyTree, spec: PartitionSpec) -> PyTree:
-    """Returns arrays of all hosts, of which each host passes its part."""
+    """Returns global arrays, of which each host passes its part."""
     sharding = NamedSharding(_mesh(self._devices), spec)
     return jax.make_array_from_process_local_data(sharding, local)
 

@@ -22,7 +22,7 @@ def with_filename(path: pathlib.Path) -> Iterator[None]:
   """Adds `path` to an error that names no file, such as that of a full disk.
 
   Raises:
-    OSError: a library without OSErrors, as those in C++ and Rust are, met a full disk.
+    OSError: the disk was full, also where a C++ or Rust library has its own error.
   """
   try:
     yield
@@ -40,9 +40,8 @@ def with_filename(path: pathlib.Path) -> Iterator[None]:
 def write(path: pathlib.Path, text: str) -> None:
   """Writes a file as a whole: after a crash it is the old one or the new one.
 
-  Of two processes that write the same file, the last one's text is what it holds. A
-  pipe or a device, such as /dev/null, is written to and stays what it is; so does a
-  link.
+  If two processes write the same file, the last one wins. A link, a pipe or a device,
+  such as /dev/null, is written through and stays what it is.
   """
   if path.exists() and not path.is_file():
     with with_filename(path):

@@ -152,7 +152,7 @@ def use_compilation_cache() -> None:
   except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home
     print(f'compiled programs are not kept ({error})', file=sys.stderr)
     return
-  # What a full disk left: JAX warns of it at each start, and does not write it anew.
+  # A full disk leaves empty files. JAX warns of them, and does not rewrite them.
   for entry in folder.iterdir():
     with contextlib.suppress(OSError):  # another process has just done it
       if entry.stat().st_size == 0:

@@ -25,7 +25,7 @@ SIGNALS = (
 )
 # A second of these ends a program that is saving. The system repeats SIGXCPU.
 URGENT = signal.SIGTERM, signal.SIGINT
-PARENT = 'TRANSFORMER_JAX_PARENT'  # has the id of a script that started another one
+PARENT = 'TRANSFORMER_JAX_PARENT'  # environment variable: the parent's process id
 PR_SET_PDEATHSIG = 1  # of Linux's <sys/prctl.h>
 # `timeout` and some launchers signal a process and then its whole group: signals within
 # this many seconds count as one.

@@ -133,8 +133,8 @@ def _streams(
 ) -> UInt32[Array, 'slices 3']:
   """Returns seed, step, and a number of the site and each slice.
 
-  The barrier keeps XLA from computing what depends on seed and step alone outside of
-  the loop over slices. On a CPU the rest of the fusion would take four times as long.
+  The barrier keeps XLA from hoisting what depends on seed and step alone out of the
+  loop over slices. On a CPU the rest of the fusion would take four times as long.
   """
   seed, step, slices, number = (
     jnp.asarray(x).astype(jnp.uint32) for x in (*key, number)

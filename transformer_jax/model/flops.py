@@ -42,6 +42,6 @@ def flops_per_target_token(model: Mapping[str, Any], length: int = SENTENCE) -> 
   scores = h * length * (d_k + d_v)
   feed_forward = 2 * d_model * d_ff
   encoder = N * (projections + scores + feed_forward)
-  # The causal half of decoder self-attention is computed and masked, so it counts.
+  # Decoder self-attention also computes the half that is then masked, so it counts.
   decoder = N * (2 * (projections + scores) + feed_forward)
   return 3 * 2 * (encoder + decoder + d_model * tokens)

@@ -28,8 +28,8 @@ GROUP = 128  # tokens of a group in top_tokens()
 # Added to the variance in every LayerNorm, as in the paper's code (tensor2tensor).
 NORM_EPSILON = 1e-6
 
-# kernel_mode('cuda') is a context in which programs for NVIDIA GPUs get kernels, which
-# training enters. 'plain': no program gets any. 'interpret': all programs get them, as
+# In the context kernel_mode('cuda'), which training enters, programs for NVIDIA GPUs
+# get kernels. 'plain': no program gets any. 'interpret': all programs get them, as
 # operations of XLA, for tests.
 kernel_mode = jax.make_user_context('plain')
 
@@ -40,8 +40,8 @@ def forms(*static: str, cpu: str = '', gpu: str = '') -> Callable[[F], F]:
   Args:
     static: names of keyword arguments that are not arrays.
     cpu: the form's name in ops_cpu.py.
-    gpu: its name in ops_gpu.py. That form takes the plain one too, for shapes that its
-      kernel does not take.
+    gpu: its name in ops_gpu.py. That form gets the plain one as an argument, to call it
+      for shapes that its kernel does not take.
   """
 
   def decorate(plain: F) -> F:
@@ -74,9 +74,9 @@ def forms(*static: str, cpu: str = '', gpu: str = '') -> Callable[[F], F]:
 def with_vjp(
   forward: Callable[..., Any], backward: Callable[..., Any], static: int = 0
 ) -> Callable[..., Any]:
-  """Returns a function of these passes, whose first `static` arguments are not arrays.
+  """Returns a function with these passes; its first `static` arguments are no arrays.
 
-  forward() returns the result, and what backward() needs besides its gradient.
+  forward() returns the result and the residuals, which backward() takes.
   """
   result = lambda *inputs: forward(*inputs)[0]
   function = jax.custom_vjp(result, nondiff_argnums=range(static))
@@ -154,9 +154,9 @@ def _einsum_backward(
   return jax.vjp(plain, *operands)[1](gradient.astype(operands[0].dtype))
 
 
-# An einsum in float32, whatever the operands' dtype. Its backward pass rounds the
-# gradient to that dtype. JAX alone would compute its products in float32, which takes
-# an accelerator at least twice as long.
+# An einsum with a float32 result, whatever the operands' dtype. Its backward pass
+# rounds the gradient to that dtype. JAX alone would compute its products in float32,
+# which takes an accelerator at least twice as long.
 float32_einsum = with_vjp(_einsum_forward, _einsum_backward, static=1)
 
 

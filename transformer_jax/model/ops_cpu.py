@@ -195,7 +195,7 @@ def _cross_entropy_forward(
   labels: Int[Array, '*rows'],
   real: Bool[Array, '*rows'],
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-  """Returns both sums, and the smoothed sum's gradient by x and table."""
+  """Returns both sums, and the smoothed one's gradients w.r.t. x and table."""
   count, size = _chunk_sizes(labels.size, *table.shape)
 
   def cut(y: Array) -> Array:
@@ -251,7 +251,7 @@ def _chunk_sums(
   weights: Float32[Array, ' N'],
   epsilon: float,
 ) -> tuple[tuple[Array, Array], Float[Array, 'W N']]:
-  """Returns both sums of a chunk, and the smoothed sum's gradient by its logits."""
+  """Returns both sums of a chunk, and the smoothed one's gradient w.r.t. its logits."""
   off = epsilon / (len(table) - 1)
   z = lax.optimization_barrier(_matmul(table, _transpose(x)))
   top = lax.optimization_barrier(_fold(jnp.maximum, z)).max(0)

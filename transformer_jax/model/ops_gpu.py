@@ -146,7 +146,7 @@ class _Heads(NamedTuple):
 def _attention_kernel(*refs: Ref, of: _Heads, is_forward: bool) -> None:
   """Writes the output, or computes the weights again and writes the gradients.
 
-  `refs` are arrays, mask, output; backward: arrays, mask, output's gradient, arrays'.
+  `refs`: arrays, mask, output; backward: arrays, mask, gradients of output and arrays.
   """
   arrays, (mask, output, *by_arrays) = refs[: 2 - of.is_self], refs[2 - of.is_self :]
   sentence = pl.program_id(0)
@@ -237,7 +237,7 @@ def attention(
 
 
 # Cross-entropy of a row of logits z, which stays in registers: log sum exp z, z_true,
-# and the gradient of the smoothed loss by z. It reads 4 bytes a logit and writes 2; XLA
+# and the smoothed loss's gradient w.r.t. z. It reads 4 bytes a logit and writes 2; XLA
 # alone reads 4 three times.
 
 

@@ -82,14 +82,14 @@ class _Tree(NamedTuple):
 
 
 def compare(gold: Sequence[str], test: Sequence[str]) -> list[Sentence]:
-  """Returns the counts of each pair of bracketed trees, which are a tree a line.
+  """Returns the counts of each pair of bracketed trees, given one a line.
 
   A sentence is skipped if nothing is left of the test tree, and an error if the words
   of the trees differ or brackets do not balance.
 
   Raises:
-    UserError: there are not as many lines, or a line has a word outside brackets, or
-      two in one pair of them. EVALB ends there.
+    UserError: the numbers of lines differ, or a line has a word outside brackets, or
+      two words in one pair of brackets. EVALB ends there.
   """
   if len(gold) != len(test):
     raise UserError(f'{len(test)} trees for {len(gold)} gold trees: one for each')
@@ -138,7 +138,7 @@ def score_files(gold: pathlib.Path, test: pathlib.Path) -> Iterator[str]:
   """Yields EVALB's output for two files with a tree on each line.
 
   Raises:
-    UserError: a line cannot be read, or the files have not as many lines.
+    UserError: a line cannot be read, or the numbers of lines differ.
   """
   both = [_lines(path) for path in (gold, test)]
   if not any(both):

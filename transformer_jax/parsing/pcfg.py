@@ -27,8 +27,8 @@ from transformer_jax.parsing.trees import ROOT, Node, Tree
 from transformer_jax.parsing.words import word_shape
 
 _BEAM = 10.0  # nats that a symbol may be worse than the best one of its span
-_TRUST = 2.0  # weight of the less specific estimate in smoothing, in observations
-_RARE = 1  # words with at most this count are the examples of unknown words
+_TRUST = 2.0  # pseudo-count of the less specific estimate in smoothing
+_RARE = 1  # words of at most this count stand for unknown words
 _MAX_SYMBOLS = 60  # symbols that a word may have
 
 

@@ -167,8 +167,8 @@ class TreeMask(NamedTuple):
     Args:
       tokens: [B, K, L], the hypotheses so far.
       position: [], how many tokens of them count.
-      words: [B], the words of each sentence. If its limit is too short for all of
-        them, the tree is of as many of the first as fit.
+      words: [B], the number of words of each sentence. If its limit is too short for
+        all, the tree has the first ones, as many as fit.
       limits: [B], the most tokens of an output, EOS included.
     """
     import jax.numpy as jnp  # here, since JAX takes seconds that a report saves

@@ -49,8 +49,8 @@ _COMMON = {
 # Text in another language has a smaller fraction of these words.
 _COMMON_FRACTION = 0.02
 
-# From _FEWEST_PAIRS on, lengths of source and target have a higher rank correlation, if
-# lines correspond.
+# From _FEWEST_PAIRS pairs on, the lengths of lines that correspond have a higher rank
+# correlation.
 _FEWEST_PAIRS, _LEAST_CORRELATION = 50, 0.5
 
 
@@ -207,7 +207,7 @@ def choose_pairs(
 
 
 def _sample_hash(text: bytes, seed: int) -> bytes:
-  """Returns what orders texts at random: a sample has the smallest."""
+  """Returns a hash that orders texts at random; a sample takes the smallest."""
   return hashlib.sha256(b'%d\t%b' % (seed, text)).digest()
 
 
@@ -246,7 +246,7 @@ def keep_lines(texts: Sequence[pathlib.Path], chosen: np.ndarray) -> None:
 
 
 def check_pairing(name: str, source: np.ndarray, target: np.ndarray) -> None:
-  """Warns of a text whose source and target do not belong together, line by line.
+  """Warns if the lines of source and target do not correspond.
 
   Long sentences have long translations. The rank correlation of the two lengths was
   0.87 to 0.99 in 16 corpora, and 0.68 or more in all samples of 50 of their pairs. Once
@@ -279,12 +279,12 @@ def check_pairing(name: str, source: np.ndarray, target: np.ndarray) -> None:
 
 
 def draw(splits: Sources, data: ConfigDict) -> Sources:
-  """Takes dev or test from training, if that is their source.
+  """Draws dev or test from training, where the config says so.
 
   Training loses all pairs with the same sources. Sources are the same if _as_read()
-  returns the same text. A hash of its source and the seed decides whether a
-  pair is taken, so the order of the text does not matter. The first pair that is read
-  causes training to be read.
+  returns the same text. A hash of its source and the seed decides whether a pair is
+  drawn, so the order of the text does not matter. Training is read when the first of
+  the returned pairs is.
 
   Args:
     data: the config's. A pair beyond the limits of its cleaning is not taken.

@@ -477,7 +477,7 @@ def learn(
   """Runs SentencePiece on the lines of a text, or on its tokens with their counts.
 
   Raises:
-    UserError: the lines have fewer pieces, or more characters than pieces.
+    UserError: the lines have too few pieces, or too many characters, for `size`.
   """
   with path.open('wb') as model:
     try:

@@ -35,7 +35,7 @@ _SPACE = re.compile('[ \t\n\r\f\v]+')
 EMBEDDED = pathlib.Path(__file__).with_name('embedded.en-de.tsv.xz')
 EMBEDDED_LINES = {'train': (0, 70_000), 'dev': (70_000, 71_000), 'test': (71_000, None)}
 
-# In place of a file's name in a config, takes this many pairs from training.
+# In a config, `drawn:N` in place of a file's name takes N pairs from training.
 DRAW = 'drawn:'
 MOST_HELD_OUT = 1000  # pairs of dev or test that are taken from a user's own text
 # Characters of a token with 8,000 pieces: 3.3 to 4.5 in English, French and German.
@@ -302,8 +302,8 @@ def embedded(config: ConfigDict, *_: pathlib.Path | None) -> Sources:
 def find_user_text(argument: str) -> tuple[dict[str, Any], int, int]:
   """Returns keys of `data` for the text that 'SOURCE-TARGET,DIR' names, and its size.
 
-  The size is the pairs of train, and about the target tokens that remain after dev and
-  test. These are drawn from train if they have no files of their own.
+  The size is the number of pairs of train, and an estimate of its target tokens without
+  dev and test, which are drawn from train if they have no files of their own.
 
   Raises:
     UserError: the argument has another form, or train is missing or damaged.

@@ -198,7 +198,7 @@ def search(
 def gradient(
   module: Any, params: Any, source: np.ndarray, target: np.ndarray
 ) -> Arrays:
-  """Returns the gradient of the smoothed loss by each parameter, `gradient.NAME`."""
+  """Returns the smoothed loss's gradient w.r.t. each parameter, as `gradient.NAME`."""
   with _float64():
     params = jax.tree.map(jnp.asarray, params)
     tree = jax.grad(module.loss)(params, source, target, EPSILON_LS)

@@ -84,8 +84,8 @@ class Difference(NamedTuple):
     sign: that the difference should have, 0 for none; None for a row that is not the
       paper's.
     p: over sentences; None without a test.
-    power: of 100 rows like base, how many would agree; see power(). None if another
-      rule than that of no difference decides.
+    power: of 100 rows like base, how many would agree; see power(). None if `sign` is
+      not 0, or no seeds of a row differ.
     mark: DAGGER if outputs were decoded in other dtypes than base's, else nothing.
   """
 
@@ -324,7 +324,7 @@ def paper_texts(row: str) -> list[str]:
 
 
 def _together(verdicts: Iterable[str]) -> str:
-  """Returns the verdict of several rows: what some say and none denies."""
+  """Returns the one decided verdict among several rows', else 'undecided'."""
   decided = {*verdicts} - {'undecided'}
   return decided.pop() if len(decided) == 1 else 'undecided'
 

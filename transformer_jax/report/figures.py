@@ -232,10 +232,11 @@ def _draw_curves(
     ]
     for name, points in lines:
       axes.plot(*zip(*points, strict=True), linewidth=1, **looks[name])
-    # What is above most runs' start, such as a run that diverged, leaves.
+    # The axis ends at the median of the runs' maxima: one that diverged may leave it.
     values = [[value for _, value in points] for _, points in lines]
     bottom = min(map(min, values))
-    top = statistics.median_low(map(max, values))
+    middle = max if key == 'dev_bleu' else statistics.median_low
+    top = middle(map(max, values))
     if key == 'dev_perplexity':
       axes.set_yscale('log')
       axes.set_ylim(bottom / 1.1, top * 1.1)

@@ -1,6 +1,6 @@
 """The paper's printed numbers and claims (arXiv 1706.03762v7), each with its section.
 
-Rows of Table 3 are also the cells that a config has, for a base of any size.
+cells_of_row() has the cells of Table 3's rows for a base of another size.
 """
 
 from collections.abc import Callable, Mapping
@@ -162,7 +162,7 @@ def changed_cells(values: Cells, base: Cells) -> Cells:
 
 
 def label(row: str, values: Cells, base: Cells) -> str:
-  """Returns a row's name and the first cell that it fills in: 'C4: d_model 32'."""
+  """Returns a row's name and the first cell that it fills in: 'C4: d_model 256'."""
   if row in ('base', 'big'):
     return row
   cells = TABLE_3[row].cells if row in TABLE_3 else changed_cells(values, base)

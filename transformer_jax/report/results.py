@@ -278,9 +278,9 @@ def conditions(run: ScoredRun, runs: Sequence[ScoredRun]) -> tuple[str, ...]:
 
 
 def wrong_cells(run: ScoredRun, base: Cells) -> str:
-  """Returns the cells in which a run differs from its row; '' if it does in none.
+  """Returns the cells in which a run differs from its row; '' if there are none.
 
-  A row that the paper lacks is what its runs are.
+  In a row that the paper lacks no cell is wrong.
   """
   if run.row not in paper.TABLE_3:
     return ''

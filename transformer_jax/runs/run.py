@@ -20,7 +20,7 @@ from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.records import Record, best_step, read_records
 
-MANIFEST = 'manifest.json'  # is written last: a checkpoint that has one is finished
+MANIFEST = 'manifest.json'  # a folder STEP that has one is a finished checkpoint
 ARRAYS = 'parameters.safetensors'  # in params/, where an export wrote the checkpoint
 
 
@@ -103,9 +103,13 @@ class Run(NamedTuple):
     """Returns the records of metrics.jsonl; none before the first step."""
     return read_records(self.metrics)
 
-  def dev_nats(self) -> float:
-    """Returns -log P of a piece of dev's references; infinite if none was measured."""
-    measured = (record.get('dev_perplexity') for record in self.records())
+  def dev_nats(self, step: int) -> float:
+    """Returns -log P of a piece of dev's references, as last measured up to `step`.
+
+    It is infinite if none was measured.
+    """
+    records = (record for record in self.records() if record['step'] <= step)
+    measured = (record.get('dev_perplexity') for record in records)
     dev = [perplexity for perplexity in measured if perplexity]
     return math.log(dev[-1]) if dev else math.inf
 
@@ -313,7 +317,7 @@ def chosen_steps(
 
   Raises:
     UserError: `average` is less than 1, a step has no finished checkpoint, or the run
-      is exported, so that it has no checkpoints to choose.
+      is exported, which leaves no choice, and `average` or `last` is given.
   """
   if exported := exported_steps(run.checkpoints):
     if average is not None or last is not None:
@@ -352,6 +356,10 @@ def chosen_steps(
     )
   if len(wanted) < average:
     print(f'averaging {len(wanted)} checkpoints: no more were made', file=sys.stderr)
+  if last is None and config.patience:
+    best = best_step(run.records(), config.best_by) or newest
+    if best < newest:
+      print(f'step {best} was the best on dev: give --step=best', file=sys.stderr)
   return wanted
 
 
@@ -385,14 +393,6 @@ def start_from(
   plain, before = config.copy_and_resolve_references(), run.config()
   config.model.vocab_size = before.model.vocab_size
   config.model.target_vocab_size = before.model.target_vocab_size
-  of_model = (configs.values(c.to_dict(), configs.Tag.MODEL) for c in (config, before))
-  settings, required = of_model
-  if differ := sorted(configs.differences(settings, required)):
-    give = ' '.join(f'--config.{name}={required[name]}' for name in differ)
-    raise UserError(
-      f'{parent} has another task or model ({", ".join(differ)}) than the config: give '
-      f'{give}'
-    )
   config.init_from.run = str(parent.resolve())
   sums = (x.sha256 for x in run.vocabularies())
   config.init_from.vocabulary = ' '.join(dict.fromkeys(sums))
@@ -403,6 +403,14 @@ def start_from(
     if init_from.run == config.init_from.run and is_chosen:
       config.init_from.update(step=init_from.step, sha256=init_from.sha256)
       return
+  of_model = (configs.values(c.to_dict(), configs.Tag.MODEL) for c in (config, before))
+  settings, required = of_model
+  if differ := sorted(configs.differences(settings, required)):
+    give = ' '.join(f'--config.{name}={required[name]}' for name in differ)
+    raise UserError(
+      f'{parent} has another task or model ({", ".join(differ)}) than the config: give '
+      f'{give}'
+    )
   finished = finished_steps(run.checkpoints)
   if not finished:
     raise UserError(

@@ -25,7 +25,7 @@ from transformer_jax.runs.records import patience_has_ended
 from transformer_jax.runs.run import Run, averaged_steps, start_from
 
 POLL = 0.1  # seconds between two checks of a process
-STARTS = 100  # of a job of Slurm: it is queued again whenever its time is up
+STARTS = 100  # of a Slurm job, which is requeued whenever its time is up
 
 
 class Job(NamedTuple):
@@ -56,8 +56,8 @@ class Job(NamedTuple):
   def execute(self, is_stopped: Callable[[], bool]) -> int:
     """Runs the commands until one fails; returns its exit code.
 
-    Once is_stopped() is true, the command gets SIGTERM, so that it saves, and the exit
-    code is EXIT_CODE.
+    Once is_stopped() is true, the command gets SIGTERM, so that it saves. The exit code
+    is then EXIT_CODE, unless the command fails.
     """
     for command in self.commands:
       # In a new session: a terminal's Ctrl-C reaches it once, by is_stopped().
@@ -178,7 +178,7 @@ def run(jobs: Sequence[Job], together: int, interruption: Interruption) -> int:
   waiting = [job for job in jobs if not job.is_done()]
   with interruption.deferred(), ThreadPoolExecutor(together) as pool:
     futures = [pool.submit(execute, job) for job in waiting]
-    # A signal that comes as a wait without an end begins would not be handled.
+    # With no timeout, a signal that comes just as wait() begins would go unhandled.
     while wait(futures, POLL).not_done:
       pass
     codes = {future.result() for future in futures} - {0}
@@ -216,7 +216,7 @@ class Submission:
   def checkpoint(self) -> Any:
     """Stops the job, which saves; returns what submitit is to queue again.
 
-    submitit calls it in the handler of the signal that tells it to make room.
+    submitit calls it in its handler of the preemption signal.
     """
     from submitit.helpers import DelayedSubmission
 

@@ -84,7 +84,7 @@ def lower_step(
 def lower_search(
   config: ml_collections.ConfigDict, device: jax.Device, rows: int, length: int
 ) -> jax.stages.Lowered:
-  """Returns the search of `rows` sources of `length` tokens on one device."""
+  """Returns the search of `rows` sources of `length` tokens, before XLA compiles it."""
   dtype = platform.decoding_dtype(config.decode_dtype, device.platform)
   graph, params = build.architecture(config, device.platform, dtype)
   weights = jax.eval_shape(lambda params: search_weights(params, dtype), params)

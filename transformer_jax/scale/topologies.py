@@ -57,7 +57,7 @@ CHIPS = {
 
 
 class Topology(NamedTuple):
-  """So many chips of one kind."""
+  """Chips of one kind, and their arrangement."""
 
   name: str
   chip: Chip

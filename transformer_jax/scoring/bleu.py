@@ -101,7 +101,7 @@ def sacrebleu(
 
   Its default is changed in one point: languages without spaces between words are scored
   by characters, and those in CHINESE by the tokens of zh. Text with hardly a space is
-  scored by characters too, unless its language says more, and stderr says so.
+  scored by characters too, unless its language is in SPLIT; stderr says so.
 
   Args:
     language: of the text, such as 'zh' or 'zh_TW'.

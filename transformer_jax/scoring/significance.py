@@ -26,7 +26,7 @@ def paired_p(
   exchanged = rng.integers(2, size=(EXCHANGES, len(ours)), dtype=bool)
   sums = ours.sum(0), theirs.sum(0)
   difference = lambda moved: abs(score(sums[0] + moved) - score(sums[1] - moved))
-  actual = difference(0) - 1e-9  # equal but for rounding
+  actual = difference(0) - 1e-9  # rounding must not break ties
   parts = (part @ (theirs - ours) for part in np.array_split(exchanged, 10))
   beyond = sum(difference(moved) >= actual for part in parts for moved in part)
   return (beyond + 1) / (EXCHANGES + 1)

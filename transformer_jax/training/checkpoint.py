@@ -187,7 +187,7 @@ class Writer:
 
 
 class _Best(NamedTuple):
-  """Keeps the best checkpoint, whose step changes; an Orbax policy of preservation."""
+  """Keeps the best checkpoint, whose step changes; an Orbax preservation policy."""
 
   best: Callable[[], int | None]
 

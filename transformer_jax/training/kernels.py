@@ -1,9 +1,9 @@
 """Decides whether training uses GPU kernels: only if they agree with plain forms.
 
 model/ops_gpu.py has the kernels. Before the first update, loss and gradient of one
-slice of real text are computed with them and without, by the parameters of step 0.
+slice of real text are computed with them and without, at the parameters of step 0.
 Rounding alone may explain a difference of u sqrt(n): each of n roundings in turn errs
-by u at most, and independent errors add as their squares.
+by u at most, and independent errors add in quadrature.
 """
 
 import functools
@@ -31,7 +31,7 @@ from transformer_jax.model import ops
 from transformer_jax.model.dropout import DropoutKey
 from transformer_jax.training.step import loss_and_gradient
 
-# u: half the distance of two numbers around 1. A GPU multiplies float32 as TF32.
+# u, the unit roundoff. A GPU multiplies float32 as TF32.
 ROUNDING = {'bfloat16': 2**-8, 'float32': 2**-11}
 # n of a sub-layer: its products, weights, heads, sum and norm, forward and backward.
 ROUNDINGS = 12

@@ -17,7 +17,7 @@ from transformer_jax.machine import cli, hosts, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs.records import Record, best_step, patience_has_ended
-from transformer_jax.runs.run import Run
+from transformer_jax.runs.run import Run, find_parent
 from transformer_jax.scoring.translations import perplexity_text
 from transformer_jax.training import checkpoint
 from transformer_jax.training.metrics import Divergence, Log, Meter
@@ -169,6 +169,12 @@ def _introduce_run(
 ) -> Iterator[str]:
   """Yields what a user should know before the first step."""
   yield f'training on {platform.describe_device()}'
+  if config.init_from.run and not start:
+    parent, data = config.init_from, find_parent(config.init_from)[0].config().data
+    yield (
+      f'from step {parent.step} of {parent.run}, a model from {data.source_language} '
+      f'to {data.target_language}'
+    )
   source, target = trainer.batches.mean_tokens
   yield (
     f'a batch is {source:,.0f} source and {target:,.0f} target tokens on average, '
@@ -195,8 +201,9 @@ def _introduce_run(
 class Loop:
   """Makes updates, one from each batch in turn.
 
-  It saves and measures dev at multiples of `checkpoint_every_steps`, and at the end.
-  Metrics are read one step late, so that the devices never wait for the host.
+  It saves and measures dev at multiples of `checkpoint_every_steps` and at the end, and
+  saves after SAFETY_MINUTES, too. Metrics are read one step late, so that the devices
+  never wait for the host.
   """
 
   def __init__(

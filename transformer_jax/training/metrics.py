@@ -22,9 +22,9 @@ from transformer_jax.training.step import Schedule, Sums
 # Short enough to show steps, time left, loss and speed in 80 columns.
 BAR = '{percentage:3.0f}%|{bar}| {n}/{total} [{elapsed}<{remaining}{postfix}]'
 TIMED = 20  # updates that are timed before the total is estimated
-# A record's loss is a mean over many batches, which varies by hundredths of a nat. At 1
-# nat above the best, the right tokens have a probability e times lower. A run that has
-# this many such records in a row has diverged.
+# A run has diverged if DIVERGED_RECORDS in a row lie DIVERGED_NATS above the best loss:
+# the right tokens are e times less probable there. Otherwise a record's loss, a mean
+# over many batches, varies by hundredths of a nat.
 DIVERGED_NATS = 1.0  # per target token
 DIVERGED_RECORDS = 5
 # The loss gets worse if its mean over WINDOW updates exceeds the second window's by
@@ -104,7 +104,7 @@ class Meter:
       'seconds': self._seconds,
     }
     if sums.skipped:
-      del record['gradient_norm']  # JSON has neither NaN nor infinity
+      del record['gradient_norm']  # it is not finite
     self._clear()
     return record
 
