@@ -35,6 +35,7 @@ def edited(values: dict[str, object]) -> dict:
   return config
 
 
+LONG = {'data.max_length': 300, 'model.positions': 'learned'}
 REFUSED = [
   *(
     ({key: value}, re.escape(f'{key}={value}: ') + f'.*--config.{key}')
@@ -58,10 +59,7 @@ REFUSED = [
   ({'beam': 31, 'model.vocab_size': 30}, 'beam=31 is more than vocab_size=30 '),
   ({'beam': 5, 'model.target_vocab_size': 4}, 'beam=5 is more than target_vocab_size'),
   ({'keep_checkpoints': 4}, 'keep_checkpoints=4 is too few to average the last 5 '),
-  (
-    {'data.max_length': 300, 'model.positions': 'learned'},
-    'max_length=300 .* max_positions=256',
-  ),
+  (LONG, 'max_length=300 .* max_positions=256'),
 ]
 
 
@@ -72,11 +70,10 @@ def test_what_no_run_can_have(values: dict[str, object], message: str):
 
 
 def test_what_runs_can_have():
-  fits = {'data.max_length': 300, 'model.positions': 'learned'}
   for values in (
     {'beam': 30, 'model.vocab_size': 30},
     {'keep_checkpoints': 5},
     {'data.max_length': 300},
-    fits | {'model.max_positions': 300},
+    LONG | {'model.max_positions': 300},
   ):
     configs.check(edited(values))

@@ -18,26 +18,17 @@ pytestmark = pytest.mark.usefixtures('in_the_checkout')
 SCRIPTS = pathlib.Path(__file__).parents[1] / 'scripts'
 MULTI30K = '--config=configs/multi30k.py:en-de'
 
+TRAIN = 'train --workdir={tmp}/x --config=configs/'
 # A command, where {tmp} is an empty folder, and what its one line of error says.
 REFUSED = [
   # Keys of a config
-  (
-    'train --workdir={tmp}/x --config=configs/table3.py:B1 --config.row=B9',
-    'so this is not row B9',
-  ),
-  (
-    'train --workdir={tmp}/x --config=configs/base.py --config.model.h=4',
-    'model.h: not as in the config file',
-  ),
+  (f'{TRAIN}table3.py:B1 --config.row=B9', 'so this is not row B9'),
+  (f'{TRAIN}base.py --config.model.h=4', 'model.h: not as in the config file'),
   ('describe --config=configs/my.py', '--config=configs/my.py:SOURCE-TARGET,DIR'),
   ('train --workdir={tmp}/x', 'starts one with --config='),
   # Flags
   ('evaluate --hypotheses=h', 'needs --references and --target_language'),
-  (
-    'train --workdir={tmp}/x --config=configs/parsing.py:wsj '
-    '--config.model.target_vocab_size=0',
-    'constrained=True needs a vocabulary of the target alone: give --config.model.t',
-  ),
+  (f'{TRAIN}parsing.py:wsj --config.model.target_vocab_size=0', 'needs a vocabulary'),
   ('prepare_data --verify=x --raw_dir=y', '--raw_dir does not go with --verify'),
   ('evaluate --workdir=x --step=1.5', 'flag --step=1.5: a whole number, or best'),
   # Files

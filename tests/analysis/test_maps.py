@@ -55,8 +55,6 @@ def test_merging_sums_over_keys_and_averages_over_queries(attention: RunAttentio
       for column, (c, d) in enumerate(spans[1]):
         expected = large[..., a:b, c:d].sum(-1).mean(-1)
         np.testing.assert_allclose(small[..., row, column], expected, atol=1e-6)
-  assert words.source == ['seven-up', 'two', '</s>']
-  assert words.of('decoder')[2] == ['<s>', 'acht', 'zwei']
 
 
 @pytest.mark.slow

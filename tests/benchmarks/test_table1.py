@@ -12,14 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.layer_types import layers, measuring, table
-from benchmarks.layer_types.layers import (
-  convolution,
-  dilated_convolution,
-  projected_self_attention,
-  recurrent,
-  restricted_self_attention,
-  self_attention,
-)
+from benchmarks.layer_types.layers import recurrent, self_attention
 from transformer_jax.report import page, paper
 
 D = 4
@@ -45,10 +38,10 @@ def test_self_attention():
   x, *w = draw(7, D), *(draw(D, D, seed=seed) for seed in range(1, 5))
   np.testing.assert_allclose(self_attention(x), attended(x, x, x, 7), atol=1e-5)
   ours = attended(x @ w[0], x @ w[1], x @ w[2], 7) @ w[3]
-  np.testing.assert_allclose(projected_self_attention(x, *w), ours, rtol=1e-4)
+  np.testing.assert_allclose(layers.projected_self_attention(x, *w), ours, rtol=1e-4)
   for n, r in (13, 7), (12, 7), (5, 21):
     x = draw(n, D)
-    restricted = jax.jit(restricted_self_attention, static_argnums=1)(x, r)
+    restricted = jax.jit(layers.restricted_self_attention, static_argnums=1)(x, r)
     np.testing.assert_allclose(restricted, attended(x, x, x, r // 2), atol=1e-5)
 
 
@@ -73,9 +66,9 @@ def convolved(x: np.ndarray, kernel: np.ndarray, offsets: list[int]) -> np.ndarr
 def test_convolutions():
   x, kernel = draw(11, D), draw(5, D, D, seed=1)
   expected = convolved(x, kernel, [-2, -1, 0, 1, 2])
-  np.testing.assert_allclose(convolution(x, kernel), expected, atol=1e-5)
+  np.testing.assert_allclose(layers.convolution(x, kernel), expected, atol=1e-5)
   expected = convolved(x, kernel, [-12, -9, -6, -3, 0])
-  ours = dilated_convolution(x, kernel, 3)
+  ours = layers.dilated_convolution(x, kernel, 3)
   np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 
@@ -120,12 +113,12 @@ def test_paths_in_closed_form():
   assert joined([lambda x: x] * 5) is None
   for k in (3, 5):
     kernel = draw(k, D, D)
-    convolve = lambda x, kernel=kernel: convolution(x, kernel)
-    attend = lambda x, r=k: restricted_self_attention(x, r)
+    convolve = lambda x, kernel=kernel: layers.convolution(x, kernel)
+    attend = lambda x, r=k: layers.restricted_self_attention(x, r)
     for one in (convolve, attend):
       assert joined([one] * n) == math.ceil((n - 1) / (k // 2))
     dilated = [
-      lambda x, kernel=kernel, by=k**depth: dilated_convolution(x, kernel, by)
+      lambda x, kernel=kernel, by=k**depth: layers.dilated_convolution(x, kernel, by)
       for depth in range(4)
     ]
     assert joined(dilated) == next(m for m in range(9) if k**m >= n)  # log_k(n)

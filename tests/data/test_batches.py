@@ -77,25 +77,17 @@ def test_every_pair_once_an_epoch(pairs: list[tuple[int, int]], sizes: dict[str,
 
 # Of all arrays of two epochs and of the start of a later one: a run that goes on must
 # go on with the same batches, whose shapes have the least padding.
-ORDERS = [
-  ((20_000, 6_000, 8, 12, 1), '96484957edc5a39d'),
-  ((300, 50, 1, 1, 2**40), 'e2a82a0f6a66eeca'),
-]
-
-
-@pytest.mark.parametrize(('sizes', 'expected'), ORDERS)
-def test_order_is_for_ever(sizes, expected: str, tmp_path: pathlib.Path):
+def test_order_is_for_ever(tmp_path: pathlib.Path):
   """The order of the calls does not matter."""
-  count, tokens, slices, max_shapes, seed = sizes
-  n = np.arange(count)
+  n = np.arange(20_000)
   for k in (0, 1):
     lengths = (n * n * 31 + 7 * n * (k + 1)) % 97 % (61 - 9 * k)
     ids = np.arange(lengths.sum()) * (13 + k) % 65532 + 4
     with token_writer(tmp_path / f'x.{k}') as append:
       append(ids, lengths)
   train = Split(*(Sentences(tmp_path / f'x.{k}') for k in (0, 1)))
-  keys = {'tokens_per_batch': tokens, 'slices': slices, 'max_shapes': max_shapes}
-  stream = train_batches(tiny(**keys, seed=seed), train)
+  keys = {'tokens_per_batch': 6_000, 'slices': 8, 'max_shapes': 12, 'seed': 1}
+  stream = train_batches(tiny(**keys), train)
   epoch, digest = stream.steps_per_epoch, hashlib.sha256()
   steps = [*range(2 * epoch), *range(5 * epoch, 5 * epoch + 3)]
   shuffled = random.Random(0).sample(steps, len(steps))
@@ -103,7 +95,7 @@ def test_order_is_for_ever(sizes, expected: str, tmp_path: pathlib.Path):
   for step in steps:
     for array in batches[step]:
       digest.update(repr((array.shape, array.dtype.str)).encode() + array.tobytes())
-  assert digest.hexdigest()[:16] == expected
+  assert digest.hexdigest()[:16] == '96484957edc5a39d'
 
 
 @settings(max_examples=100)

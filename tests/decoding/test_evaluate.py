@@ -254,6 +254,17 @@ def test_scores_of_files_equal_those_of_the_split(greedy: LoadedRun):
   assert scored[-len(expected) :] == [*scorer.score_lines(scorer.score(outputs))]
 
 
+def test_tokens_are_scored_as_given(runs: tuple[Run, Run]):
+  ours, theirs = runs
+  loaded = LoadedRun(ours, TRANSLATION, average=1)
+  loaded.config.data.tokenized = True
+  options = 'dev', theirs, Interruption()
+  lines = [*evaluate_run(loaded, ours.workdir.parent / 'data', *options)]
+  outputs = SystemOutput(BETTER, REFERENCES, 'de', True)
+  expected = [*TRANSLATION.scorer.comparison_lines(outputs, WORSE)]
+  assert {*expected} <= {*lines} and expected != comparison(BETTER, WORSE)
+
+
 @pytest.mark.slow
 def test_bleu_of_dev_in_training(greedy: LoadedRun):
   """Greedy, of the first sentences, with the parameters of each call."""

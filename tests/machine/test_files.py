@@ -85,4 +85,4 @@ def test_a_folder_that_takes_files(tmp_path: pathlib.Path):
   files.ensure_writable(tmp_path / 'a' / 'b')
   assert not [*(tmp_path / 'a' / 'b').iterdir()]
   with pytest.raises(OSError):
-    files.ensure_writable(pathlib.Path('/proc/none'))
+    files.ensure_writable(pathlib.Path('/proc'))

@@ -236,17 +236,18 @@ def test_more_positions_than_are_learned():
 
 
 @pytest.mark.parametrize(
-  ('how', 'of_products', 'of_layers'),
+  ('dtype', 'how', 'of_products', 'of_layers'),
   [
-    ({'backend': 'cpu'}, 'float32', 'float32'),
-    ({'backend': 'gpu'}, 'bfloat16', 'bfloat16'),
-    ({'backend': 'cpu', 'dtype': jnp.bfloat16}, 'bfloat16', 'float32'),
-    ({'backend': 'gpu', 'dtype': jnp.float32}, 'float32', 'float32'),
+    ('auto', {'backend': 'cpu'}, 'float32', 'float32'),
+    ('auto', {'backend': 'gpu'}, 'bfloat16', 'bfloat16'),
+    ('bfloat16', {'backend': 'cpu'}, 'bfloat16', 'float32'),
+    ('auto', {'backend': 'cpu', 'dtype': jnp.bfloat16}, 'bfloat16', 'float32'),
+    ('float32', {'backend': 'gpu'}, 'float32', 'float32'),
   ],
 )
-def test_dtypes(how: dict[str, Any], of_products: str, of_layers: str):
+def test_dtypes(dtype: str, how: dict[str, Any], of_products: str, of_layers: str):
   """Parameters and logits are in float32; a CPU has no layers in bfloat16."""
-  graph, shapes = build.architecture(tiny(), **how)
+  graph, shapes = build.architecture(tiny(dtype=dtype), **how)
   assert {x.dtype for x in jax.tree.leaves(shapes)} == {jnp.dtype('float32')}
   ids = jnp.ones((1, 3), int)
   outputs = jax.eval_shape(lambda p: nnx.merge(graph, p)(ids, ids), shapes)
@@ -268,9 +269,7 @@ def test_cached_decoding_equals_teacher_forcing(changes: dict[str, Any]):
   B, T = target.shape
   targets = np.random.default_rng(4).integers(3, VOCABULARY, (B, R, T))
   order = np.array([2, 0, 0])
-  histories = np.concatenate(
-    [targets[:, order, :swap_at], targets[:, :, swap_at:]], axis=2
-  )
+  histories = np.concatenate([targets[:, order, :swap_at], targets[:, :, swap_at:]], 2)
   step = jax.jit(lambda p, *state: nnx.merge(graph, p).step(*state))
   precompute = lambda p, source: nnx.merge(graph, p).precompute_cross_attention(source)
   memory = jax.jit(precompute)(prepared.params, source)

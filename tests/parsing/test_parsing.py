@@ -170,9 +170,7 @@ def test_what_is_a_tree_is_not_mended():
 
 def test_references_in_brackets_are_refused():
   with pytest.raises(UserError, match='trees in brackets: .* scripts.evalb'):
-    PARSING.scorer.references(
-      ['She laughed'], ['(S (NP (PRP She)) (VP (VBD laughed)))']
-    )
+    PARSING.scorer.references(['She laughed'], GOLD[:1])
 
 
 def test_a_target_is_tokens_or_a_tree():

@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 import toy.corpus
 from transformer_jax.config import Cleaning
 from transformer_jax.machine.errors import UserError
-from transformer_jax.prepare.cleaning import (
-  check_languages,
-  choose_pairs,
-  chosen_lines,
-  fault,
-  guess_language,
-)
+from transformer_jax.prepare import cleaning
 
 LOOSE = Cleaning(drop_untranslated=False, min_alphanumeric=0.0)
 FEW_LETTERS = 'letters and digits under 0.5 of the characters'
@@ -26,8 +20,8 @@ FEW_LETTERS = 'letters and digits under 0.5 of the characters'
 
 def both(pair: tuple[str | None, str | None], limits: Cleaning) -> str | None:
   """Returns the fault of a pair, which is the same in the other direction."""
-  reason = fault(pair, limits)
-  assert fault(pair[::-1], limits) == reason
+  reason = cleaning.fault(pair, limits)
+  assert cleaning.fault(pair[::-1], limits) == reason
   return reason
 
 
@@ -97,34 +91,32 @@ SIDES = {'en': ENGLISH, 'de': GERMAN, 'fr': FRENCH}
 @pytest.mark.parametrize('pair', [*itertools.permutations(SIDES, 2)])
 def test_either_direction(pair: tuple[str, str]):
   pairs = list(zip(SIDES[pair[0]], SIDES[pair[1]], strict=True))
-  check_languages(pairs, pair, 'FILE')
+  cleaning.check_languages(pairs, pair, 'FILE')
   with pytest.raises(UserError, match='FILE: .* are the two swapped'):
-    check_languages(pairs, pair[::-1], 'FILE')
+    cleaning.check_languages(pairs, pair[::-1], 'FILE')
 
 
 def test_other_text_is_not_refused():
   numbers = [[line.decode() for line in side] for side in toy.corpus.number_lines(200)]
   polish = ['Ala ma kota a kot ma Alę'], ['El gato de Ana es muy grande']
   for sides in (numbers, polish, ([''], [''])):
-    assert [guess_language(side) for side in sides] == [None, None]
-    check_languages(list(zip(*sides, strict=True)), ('en', 'de'), 'FILE')
-  check_languages([], ('en', 'de'), 'FILE')
+    assert [cleaning.guess_language(side) for side in sides] == [None, None]
+    cleaning.check_languages(list(zip(*sides, strict=True)), ('en', 'de'), 'FILE')
+  cleaning.check_languages([], ('en', 'de'), 'FILE')
   for sides in ((GERMAN, GERMAN), (ENGLISH, ENGLISH), (GERMAN, FRENCH)):
-    check_languages(list(zip(*sides, strict=True)), ('en', 'de'), 'FILE')
+    cleaning.check_languages(list(zip(*sides, strict=True)), ('en', 'de'), 'FILE')
 
 
 # Samples
 
 
-def sample(
-  folder: pathlib.Path, rows: Iterable[int], count: int, seed: int
-) -> list[int]:
+def sample(folder: pathlib.Path, rows: Iterable, count: int, seed: int) -> list[int]:
   """Returns which of `rows`, a pair of lines each, are in a sample."""
   rows, texts = [*rows], [folder / name for name in 'ab']
   for path in texts:
     path.write_text(''.join(f'{path.name}{n}\n' for n in rows))
-  chosen = choose_pairs(texts, len(rows), count, seed)
-  a, b = ([*chosen_lines(path, chosen)] for path in texts)
+  chosen = cleaning.choose_pairs(texts, len(rows), count, seed)
+  a, b = ([*cleaning.chosen_lines(path, chosen)] for path in texts)
   assert [line[1:] for line in a] == [line[1:] for line in b]
   return [int(line[1:]) for line in a]
 

@@ -68,6 +68,23 @@ def test_what_is_left_out_is_counted(raw: pathlib.Path, capsys):
   assert warning in capsys.readouterr().err
 
 
+def test_max_length_counts_eos(raw: pathlib.Path):
+  prepare(raw)
+  both = read_split(raw.parent / 'data' / 'toy', 'train')
+  longest = max(text.lengths.max() for text in both)  # with EOS
+  for length, is_cut in (longest, False), (longest - 1, True):
+    changes = {'data.name': f'to {length}', 'data.max_length': int(length)}
+    dropped = prepare(raw, tiny(**changes)).splits['train'].dropped
+    assert [*dropped] == [f'over {length} tokens'] * is_cut
+
+
+def test_the_same_text_is_the_same_corpus(raw: pathlib.Path):
+  same = prepare(raw), prepare(raw, tiny(**{'data.name': 'again'}))
+  assert same[0].identity == same[1].identity
+  few = prepare(raw, tiny(**{'data.name': 'few', 'data.vocabulary_pairs': 150}))
+  assert few.identity != same[0].identity and few.vocabulary.sentences == 300
+
+
 def test_a_sample_of_training_pairs(raw: pathlib.Path):
   """The seed of training has no part in it."""
   samples = {}

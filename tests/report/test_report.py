@@ -18,12 +18,6 @@ from transformer_jax.report.results import HeldOut, ScoredRun
 from transformer_jax.scoring import significance, translations
 from transformer_jax.scoring.bleu import Score, TextMetric
 from transformer_jax.scoring.output import SystemOutput
-from transformer_jax.scoring.translations import (
-  PAPER_BLEU,
-  PERPLEXITY,
-  SACREBLEU,
-  Metric,
-)
 from transformer_jax.tasks import OUTPUTS
 
 SENTENCES = 6
@@ -127,7 +121,7 @@ def test_the_whole_report(prepared, tmp_path: pathlib.Path, capsys):
 def test_one_entry_adds_a_metric(prepared, tmp_path: pathlib.Path, monkeypatch):
   """It is computed, kept in the result, and has a column of each table."""
   words = lambda *_: TextMetric('nrefs:1|mine', translations.Chrf(word_order=2))
-  entry = Metric('chrf2', 'chrF++', 'with words', 'percent', 1, words)
+  entry = translations.Metric('chrf2', 'chrF++', 'with words', 'percent', 1, words)
   monkeypatch.setattr(translations, 'METRICS', (*translations.METRICS, entry))
   outputs = SystemOutput(['a b c d', 'e'], ['a b c d', 'f'], 'de', False)
   fields = OUTPUTS['translation'].scorer.score(outputs)
@@ -161,7 +155,7 @@ def test_references_in_a_file_replace_the_corpus(prepared, tmp_path: pathlib.Pat
     [prepared.run(tmp_path / word, line.format(word), references=identity)]
     for word in ('target', 'x')
   ]
-  p = lambda texts: module.paired_p(PAPER_BLEU, *runs, texts)
+  p = lambda texts: module.paired_p(translations.PAPER_BLEU, *runs, texts)
   expected = p(HeldOut(prepared.data_dir))
   assert p(HeldOut(tmp_path, [path])) == expected < 0.05
   assert p(HeldOut(tmp_path)) is None
@@ -198,6 +192,7 @@ def test_readme_and_page_say_what_the_report_says(n: int, folder: str):
   if folder == 'tatoeba':  # E is judged with averaged checkpoints (report.md, Power)
     group, averaged = published('tatoeba/averaged', averaged=5)
     check_rows(text.partition('checkpoints averaged')[2], group, averaged)
+    assert 'with 5 checkpoints averaged, the paper with one.' in module.about(group)
     judged = comparison.judge({**ours, 'E': averaged['E']})
   assert f'{PUBLISHED[folder]}: {comparison.count_verdicts(judged)}' in page
   for one in judged:
@@ -213,7 +208,7 @@ def test_readme_and_page_say_what_the_report_says(n: int, folder: str):
 def check_rows(text: str, group: results.Group, ours: comparison.Differences) -> None:
   """Compares a page's first table with the results of its rows."""
   for row, runs in group.table_3.items():
-    metrics = PERPLEXITY, SACREBLEU, PAPER_BLEU
+    metrics = translations.PERPLEXITY, translations.SACREBLEU, translations.PAPER_BLEU
     each = [comparison.values(runs, metric) for metric in metrics]
     printed = [', '.join(f'{value:.2f}' for value in values) for values in each]
     line = cells(text, row)

@@ -46,17 +46,6 @@ def test_table_3_in_miniature_beside_the_papers():
   assert "Not the paper's corpus, nor its base model (here N 3, d_model 128" in text
 
 
-def test_averaged_checkpoints_are_compared_on_request_and_the_table_says_so():
-  last = family()
-  better = lambda run: changed(run.result, averaged=[*range(5)], dev_perplexity=4.0)
-  both = [*last, *(run._replace(result=better(run)) for run in last)]
-  for averaged, said in (5, True), (1, False):
-    (group,), _ = results.group(both, averaged)
-    assert {len(run.result.averaged) for run in group.members} == {averaged}
-    text = markdown(describe_group(group, {}, ''))
-    assert ('Scored with 5 checkpoints averaged, the paper with one.' in text) == said
-
-
 def test_runs_of_the_papers_size_stand_beside_its_numbers():
   result = of_config(configs.get_config('base'))
   text = printed([scored(result)])

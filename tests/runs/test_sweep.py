@@ -24,7 +24,6 @@ from transformer_jax.runs.sweep import Job
 
 pytestmark = pytest.mark.usefixtures('in_the_checkout')
 
-
 STEPS = 20
 # What a trainer does, in its run's folder. SLOW works until its first SIGTERM.
 SAVES = "trap 'touch saved; exit 75' TERM;"
@@ -229,3 +228,11 @@ def test_the_config_of_a_job_has_the_trainers_flags(tmp_path: pathlib.Path):
   flags = '--config.beam=9', '--noconfig.data.cleaning.drop_untranslated'
   config = sweep.load_config('configs/base.py:en-de', flags, Run(tmp_path))
   assert (config.beam, config.data.cleaning.drop_untranslated) == (9, False)
+  sizes = {'N': 4, 'd_model': 160, 'd_ff': 640, 'd_k': 20, 'd_v': 20}
+  flags = (
+    *(f'--config.model.{key}={n}' for key, n in sizes.items()),
+    '--config.row=None',
+    '--init_from=pretrained/tatoeba.en-de',
+  )
+  config = sweep.load_config('configs/table3.py:base,mini', flags, Run(tmp_path))
+  assert config.init_from.step == 8000 and config.model.vocab_size == 6000

@@ -58,14 +58,9 @@ def perturb(
   return hypotheses
 
 
-def read_lines(path: pathlib.Path) -> list[str]:
-  """Returns lines as Perl reads them: LF alone ends them."""
-  return path.read_bytes().decode().removesuffix('\n').split('\n')
-
-
 def load(figure: dict, folder: pathlib.Path) -> tuple[list[str], list[str]]:
   """Returns hypotheses and references of a figure, checked by their sums."""
-  references = read_lines(folder / figure['references'])
+  references = bleu.read_lines(folder / figure['references'])
   hypotheses = perturb(references, **figure['edits'])
   assert sha256_of_lines(references) == figure['references_sha256']
   assert sha256_of_lines(hypotheses) == figure['hypotheses_sha256']
@@ -207,7 +202,7 @@ def test_accents_in_two_forms_are_said(capsys):
 
 # Files of translations, and two systems
 
-REFERENCES = read_lines(DATA / 'embedded_sample.de')[:60]
+REFERENCES = bleu.read_lines(DATA / 'embedded_sample.de')[:60]
 WORSE, BETTER, ALIKE = (perturb(REFERENCES, drop=n) for n in (2, 9, 10))
 
 
@@ -289,10 +284,8 @@ def test_what_cannot_be_scored(wrong: int, content: bytes, message: str, files):
 
 
 def test_p_is_sacrebleus(few_exchanges):
-  named = [('alike', ALIKE), ('better', BETTER)]
-  test = PairedTest(
-    named, {'BLEU': sacrebleu.metrics.BLEU()}, [REFERENCES], n_samples=500
-  )
+  named, metrics = [('alike', ALIKE), ('better', BETTER)], {'BLEU': sacrebleu.BLEU()}
+  test = PairedTest(named, metrics, [REFERENCES], n_samples=500)
   p = bleu.sacrebleu('de', False).paired_p([BETTER], [ALIKE], REFERENCES)
   assert p == test()[1]['BLEU'][1].p_value
 

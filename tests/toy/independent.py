@@ -101,13 +101,8 @@ class Transformer:
     if 'heads_split_by_reshape' in wrong:
       cut = lambda heads, length: stack(heads, 2).reshape(B, HEADS, length, D_K)
       q, k, v = ([*cut(y, n).swapaxes(0, 1)] for y, n in ((q, T), (k, S), (v, S)))
-    scale = self.choose(
-      math.sqrt(D_K),
-      unscaled_scores=1,
-      scores_by_d_model=math.sqrt(D),
-      scores_by_d_k=D_K,
-    )
-    scores = [a @ b.swapaxes(1, 2) / scale for a, b in zip(q, k, strict=True)]
+    n = self.choose(D_K, unscaled_scores=1, scores_by_d_model=D, scores_by_d_k=D_K**2)
+    scores = [a @ b.swapaxes(1, 2) / math.sqrt(n) for a, b in zip(q, k, strict=True)]
     scores = self.put(f'{name}.scores', stack(scores, 1))
     mask = self.choose(mask, mask_inverted=1 - mask)[:, None]
     masked = self.choose(
@@ -293,11 +288,10 @@ def plain_search(
   count = beam if beam == 1 or 'beams_shrink' in wrong else 2 * beam
   live, ended, margins = [(0.0, ())], [], []
   for length in range(1, limit + 1):
+    rows = next_log_p([y for _, y in live])
     grown = [
       (total + more, (*tokens, token))
-      for (total, tokens), row in zip(
-        live, next_log_p([y for _, y in live]), strict=True
-      )
+      for (total, tokens), row in zip(live, rows, strict=True)
       for token, more in enumerate(row)
       if token not in never and more > -math.inf
     ]

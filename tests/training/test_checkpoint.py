@@ -1,11 +1,13 @@
 """Checkpoints come back bit for bit; a damaged one is named, and never used."""
 
+import errno
 import json
 import pathlib
 import random
 import shutil
 import sys
 from typing import Any
+from unittest import mock
 
 import jax
 import numpy as np
@@ -75,11 +77,9 @@ def test_an_export_is_the_average(tmp_path: pathlib.Path):
   """Without the optimizer; of any steps it is the same, and no other model's."""
   params, other = (trees(seed)[0] | {'odd': np.ones(3, np.float32)} for seed in (1, 9))
   checkpoint.export(tmp_path, [1, 3], params, np.float32)
-  for read in (
-    checkpoint.restore_params(tmp_path, 3, other),
-    checkpoint.average(tmp_path, [1, 3], other),
-  ):
-    assert bits(read) == bits(params)
+  one = checkpoint.restore_params(tmp_path, 3, other)
+  mean = checkpoint.average(tmp_path, [1, 3], other)
+  assert bits(one) == bits(mean) == bits(params)
   with pytest.raises(UserError, match='another model than config.model.*more'):
     checkpoint.average(tmp_path, [1, 3], other | {'more': other['odd']})
 
@@ -117,6 +117,15 @@ def test_a_flipped_bit_anywhere_is_found(folder: pathlib.Path):
   (folder / '3' / 'params' / 'new').write_bytes(b'x')
   with pytest.raises(DamagedCheckpoint, match='damaged or missing: params/new'):
     checkpoint.verify(folder, 3)
+
+
+def test_what_cannot_be_read_is_not_damaged(folder: pathlib.Path, monkeypatch):
+  """A disk that fails for a moment costs no checkpoint."""
+  error = OSError(errno.EIO, 'Input/output error')
+  monkeypatch.setattr(checkpoint, 'checksums', mock.Mock(side_effect=error))
+  with pytest.raises(OSError, match='Input/output'):
+    checkpoint.restore_newest(folder, *trees(9))
+  assert names(folder) == ['1', '2', '3']
 
 
 def test_a_damaged_manifest_is_a_damaged_checkpoint(folder: pathlib.Path):

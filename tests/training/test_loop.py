@@ -9,6 +9,7 @@ import pathlib
 import types
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import jax
 import numpy as np
@@ -225,6 +226,16 @@ def test_a_start_that_is_refused_writes_no_run(tmp_path: pathlib.Path):
   with pytest.raises(UserError, match='no checkpoint can be written there'):
     loop.train(tiny(max_shapes=1), workdir, Corpus.open(tmp_path / 'data' / 'toy'))
   assert {path.name for path in workdir.iterdir()} == {'checkpoints', 'lock'}
+
+
+def test_hosts_compare_config_and_corpus(tmp_path: pathlib.Path, monkeypatch):
+  compare = mock.Mock(side_effect=KeyboardInterrupt)
+  monkeypatch.setattr(loop.hosts, 'check_same', compare)
+  for config, identity in (tiny(), 'a'), (tiny(), 'b'), (tiny(seed=2), 'a'):
+    card = types.SimpleNamespace(card=types.SimpleNamespace(identity=identity))
+    with pytest.raises(KeyboardInterrupt):
+      loop.train(config, tmp_path, card)
+  assert len({*map(str, compare.mock_calls)}) == 3
 
 
 @pytest.mark.slow
