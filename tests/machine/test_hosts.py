@@ -78,19 +78,18 @@ def test_an_error_ends_one_of_several_hosts(monkeypatch, capsys):
 def one_of_two(number: int, address: str) -> tuple[steps.Course, int]:
   """Makes the ten updates in a process with four of eight devices.
 
-  Returns: their course, and a number of the first host.
+  Returns: their course, and a number that replicate() takes of the first host.
   """
   os.environ.pop('XLA_FLAGS', None)
   jax.config.update('jax_num_cpu_devices', 4)
   hosts.join_hosts(address, 2, number)
   assert jax.device_count() == 8 and hosts.is_first_host() == (number == 0)
   ours = steps.Steps(None)
-  # Only the first host's parameters count.
-  ours.params = jax.tree.map(lambda x: x + number, ours.params)
   measured = steps.course(ours)
   twin = steps.course(steps.Steps(None, kind=steps.ShardMapDevices))
   jax.tree.map(np.testing.assert_array_equal, measured, twin)
-  return measured, int(hosts.from_first_host(np.int32(7 + number)))
+  given = ours.devices.replicate(np.int32(7 + number))
+  return measured, int(ours.devices.on_this_host(given))
 
 
 @pytest.mark.slow
