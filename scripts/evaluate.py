@@ -87,8 +87,11 @@ def main(argv: list[str]) -> None:
     loaded = transformer_jax.load(WORKDIR.value, **options)
     other = AGAINST.value
     if SOURCE.value:
-      if other and exported_steps(Run(other).checkpoints):  # of one average alone
+      theirs = Run(other) if other else None
+      if theirs and exported_steps(theirs.checkpoints):  # of one average alone
         options |= {AVERAGE.name: None, STEP.name: None}
+      elif theirs and STEP.value == 'best' and not theirs.config().best_by:
+        options |= {STEP.name: None}
       against = transformer_jax.load(other, **options) if other else None
       paths = SOURCE.value, REFERENCES.value
       lines = evaluate.evaluate_files(loaded, *paths, against)

@@ -75,10 +75,12 @@ def test_every_pair_once_an_epoch(pairs: list[tuple[int, int]], sizes: dict[str,
       assert stream.shapes_from(first + n) == in_order
 
 
-# Of all arrays of two epochs and of the start of a later one: a run that goes on must
-# go on with the same batches, whose shapes have the least padding.
 def test_order_is_for_ever(tmp_path: pathlib.Path):
-  """The order of the calls does not matter."""
+  """A run that goes on has the same batches, whose shapes have the least padding.
+
+  The order of the calls does not matter. The digest is of all arrays of two epochs and
+  of the start of a later one.
+  """
   n = np.arange(20_000)
   for k in (0, 1):
     lengths = (n * n * 31 + 7 * n * (k + 1)) % 97 % (61 - 9 * k)

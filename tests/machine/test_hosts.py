@@ -88,8 +88,8 @@ def one_of_two(number: int, address: str) -> tuple[steps.Course, int]:
   measured = steps.course(ours)
   twin = steps.course(steps.Steps(None, kind=steps.ShardMapDevices))
   jax.tree.map(np.testing.assert_array_equal, measured, twin)
-  given = ours.devices.replicate(np.int32(7 + number))
-  return measured, int(ours.devices.on_this_host(given))
+  replicated = ours.devices.replicate(np.int32(7 + number))
+  return measured, int(ours.devices.on_this_host(replicated))
 
 
 @pytest.mark.slow

@@ -186,6 +186,7 @@ def test_readme_and_page_say_what_the_report_says(n: int, folder: str):
   """Without the references, as whoever clones the project has it."""
   page, readme = ((ROOT / name).read_text() for name in ('docs/table3.md', 'README.md'))
   group, ours = published(folder)
+  assert 'checkpoints averaged' not in module.about(group)
   judged = comparison.judge(ours)
   text = page.partition(f'## {PUBLISHED[folder]}, row by row')[2].partition('\n## ')[0]
   check_rows(text, group, ours)

@@ -93,7 +93,8 @@ def test_the_best_on_dev(folder: pathlib.Path, capsys: pytest.CaptureFixture[str
   assert chosen_steps(run, config, None, None) == [2, 3]
   config.patience = 1
   assert chosen_steps(run, config, None, None) == [2, 3]
-  assert capsys.readouterr().err == 'step 2 was the best on dev: give --step=best\n'
+  hint = 'step 2 was the best on dev (--step=best takes it)'
+  assert capsys.readouterr().err == f'{run.workdir}: {hint}\n'
   run.metrics.write_text('')
   with pytest.raises(UserError, match='no dev bleu was measured yet'):
     choose('bleu')

@@ -165,7 +165,8 @@ class Evaluation:
     if results[0].step != other.step:
       yield f'step: {results[0].step} against {other.step}'
     a, b = (configs.flat(result.config | result.search()) for result in results)
-    for key in sorted(configs.differences(a, b)):
+    paths = {'data.raw_dir', 'init_from.run'}  # which an export leaves out
+    for key in sorted(configs.differences(a, b) - paths):
       yield f'config.{key}: {a.get(key)} against {b.get(key)}'
     scorer = self._loaded.output.scorer
     yield from scorer.comparison_lines(self._outputs(ours), baseline)

@@ -151,10 +151,14 @@ def _new(path: pathlib.Path, name: str) -> Iterator[pathlib.Path]:
 
 
 def _of_run_or_parent(run: Run, name: str) -> str:
-  """Returns a file of a published model, or of the one it was tuned from, or ''."""
-  parent = run.config().init_from.run
-  paths = (pathlib.Path(x) / name for x in (run.workdir, *filter(None, [parent])))
-  return next((path.read_text('utf-8') for path in paths if path.is_file()), '')
+  """Returns a file of a published model, or of the nearest it was tuned from, or ''."""
+  path, parent = run.workdir / name, pathlib.Path(run.config().init_from.run)
+  if path.is_file():
+    return path.read_text('utf-8')
+  # An exported run has its parent's name alone, which is no path.
+  if not parent.is_absolute() or not (parent / 'config.json').is_file():
+    return ''
+  return _of_run_or_parent(Run(parent), name)
 
 
 def _about(run: Run, steps: list[int]) -> str:

@@ -51,6 +51,7 @@ ELSEWHERE = {
 }
 # The units of those that other programs measure otherwise.
 UNITS = {
+  'keep_checkpoints': 'checkpoints, not epochs',
   'rate_factor': 'a factor of Equation 3',
   'tokens_per_batch': 'tokens of an update',
   'train_steps': 'updates, not epochs',

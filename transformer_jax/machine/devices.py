@@ -131,7 +131,8 @@ def map_rows(function: Callable[..., PyTree]) -> Callable[..., Callable[[], PyTr
   The mapped function takes `params` that every device has, as replicate_read_only()
   places them, and host arrays whose axis 0, the rows, is a multiple of the number of
   devices. It returns a function that waits for the result and returns host arrays.
-  Accelerators compute meanwhile; on a CPU the result is ready before.
+  Accelerators compute meanwhile; on a CPU the result is ready before the
+  call returns.
   """
   mesh, by_row = _mesh(jax.local_devices()), PartitionSpec(AXIS)
 
@@ -221,7 +222,7 @@ def map_sentences(
 
 
 class Devices:
-  """The devices of all hosts, or those passed, with equal shares of a batch's slices.
+  """The devices of all hosts, or those passed, with as many slices of a batch each.
 
   Those passed may be of a topology that is not here, for JAX to compile for.
 

@@ -162,9 +162,9 @@ def substitute(treebank: Source, seed: int) -> Source:
 
   Each tree is altered PASSES times. In a tree of n words, 1 + n // 8 constituents are
   replaced, or fewer if not as many are disjoint. Each has at most MAX_REPLACED
-  words, and is not the root's child. Its replacement is a random one of these with the
-  same label and the same parent label, of at most 2m + 3 words in place of m. Trees
-  that are not new are left out. The same seed makes the same trees.
+  words, and is not the root's child. Its replacement is a random such constituent of
+  the treebank with the same label and the same parent label, of at most 2m + 3 words in
+  place of m. Trees that are not new are left out. The same seed makes the same trees.
   """
 
   def pairs() -> Iterator[Pair]:

@@ -232,7 +232,8 @@ def _draw_curves(
     ]
     for name, points in lines:
       axes.plot(*zip(*points, strict=True), linewidth=1, **looks[name])
-    # The axis ends at the median of the runs' maxima: one that diverged may leave it.
+    # The axis ends at the median of the runs' maxima, for one that diverged may leave
+    # it; that of BLEU ends at the best run's.
     values = [[value for _, value in points] for _, points in lines]
     bottom = min(map(min, values))
     middle = max if key == 'dev_bleu' else statistics.median_low

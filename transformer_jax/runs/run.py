@@ -359,7 +359,8 @@ def chosen_steps(
   if last is None and config.patience:
     best = best_step(run.records(), config.best_by) or newest
     if best < newest:
-      print(f'step {best} was the best on dev: give --step=best', file=sys.stderr)
+      hint = f'{run.workdir}: step {best} was the best on dev (--step=best takes it)'
+      print(hint, file=sys.stderr)
   return wanted
 
 

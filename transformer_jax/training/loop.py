@@ -169,7 +169,7 @@ def _introduce_run(
 ) -> Iterator[str]:
   """Yields what a user should know before the first step."""
   yield f'training on {platform.describe_device()}'
-  if config.init_from.run and not start:
+  if config.init_from.run and not start and hosts.is_first_host():
     parent, data = config.init_from, find_parent(config.init_from)[0].config().data
     yield (
       f'from step {parent.step} of {parent.run}, a model from {data.source_language} '
