@@ -28,7 +28,10 @@ REFUSED = [
   ('train --workdir={tmp}/x', 'starts one with --config='),
   # Flags
   ('evaluate --hypotheses=h', 'needs --references and --target_language'),
-  (f'{TRAIN}parsing.py:wsj --config.model.target_vocab_size=0', 'needs a vocabulary'),
+  (
+    f'{TRAIN}parsing.py:wsj --config.model.target_vocab_size=0',
+    'constrained=True needs a vocabulary of the target alone: give --config.model.t',
+  ),
   ('prepare_data --verify=x --raw_dir=y', '--raw_dir does not go with --verify'),
   ('evaluate --workdir=x --step=1.5', 'flag --step=1.5: a whole number, or best'),
   # Files

@@ -101,7 +101,9 @@ def test_parameters_that_do_not_fit_its_config(exported: pathlib.Path):
     _ = transformer_jax.load(exported).params
   (file,) = exported.rglob('*.safetensors')
   file.write_bytes(file.read_bytes()[:-1] + b'x')
-  with pytest.raises(UserError, match=r'or missing: .*\.safetensors: put it back$'):
+  with pytest.raises(
+    UserError, match=r'damaged or missing: .*\.safetensors: put it back$'
+  ):
     _ = transformer_jax.load(exported).params
 
 

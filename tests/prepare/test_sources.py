@@ -36,7 +36,8 @@ def lines(splits: Sources) -> dict[str, list]:
 def test_files_by_name(raw: pathlib.Path):
   """A split has several files in their order; one may be packed, in a folder.
 
-  A suffix chooses others."""
+  A suffix chooses others.
+  """
   more = raw / 'more'
   more.mkdir()
   (more / 'train.en.gz').write_bytes(gzip.compress(b'a\n'))
@@ -206,9 +207,17 @@ def test_own_files_that_are_refused(raw: pathlib.Path):
 REFUSED = [
   ({}, None, 'toy is not prepared in --data_dir: give --raw_dir to prepare it'),
   ({'data.reader': 'wmt14'}, 'none', r'none: no such folder \(--raw_dir\)'),
-  ({'data.reader': 'wmt14', 'data.files.train': ('a',)}, None, 'have no effect where'),
+  (
+    {'data.reader': 'wmt14', 'data.files.train': ('train', 'paracrawl')},
+    None,
+    r'data\.files\.train and config.data.suffix',
+  ),
   ({'data.reader': 'tape'}, '', "reader='tape': 'wmt14' or 'files'"),
-  ({'data.reader': 'embedded', 'data.target_language': 'fr'}, '', 'corpus is en-de'),
+  (
+    {'data.reader': 'embedded', 'data.target_language': 'fr'},
+    '',
+    'en-fr: the embedded corpus is en-de',
+  ),
   ({'data.files.dev': ('sacrebleu:wmt99',)}, '', 'wmt99: .* no such set .* in en-de'),
   ({'data.files.dev': ('sacrebleu:wmt21',)}, '', 'wmt21: .* no such set'),
   ({'data.files.train': ('/none/typo',)}, '', '/none/typo.en: no such file'),

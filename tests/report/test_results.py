@@ -26,6 +26,9 @@ def test_every_published_result_is_read():
     if path in translated:
       (run,), folder = evaluations, path.parent.name
       assert run.result.training_commit, path
+      has_row = folder in ('table3', 'tatoeba', 'averaged')
+      row = path.name.partition('.')[0] if has_row else None
+      assert run.row == row, path
       assert folder != 'table3' or len(run.translations) == 2014, path
 
 

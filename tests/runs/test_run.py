@@ -131,7 +131,9 @@ def test_a_swapped_vocabulary_is_refused(config, tmp_path: pathlib.Path):
   shutil.copy(run.workdir / 'vocabulary.model', run.workdir / 'vocabulary.target.model')
   again = lambda: Run.open(run.workdir, config, Corpus.open(folder))
   for read in run.vocabularies, again:
-    with pytest.raises(UserError, match=r"target.model \(.* not the run's vocabulary"):
+    with pytest.raises(
+      UserError, match=r"target.model \(.*is not the run's vocabulary"
+    ):
       read()
 
 
@@ -247,7 +249,9 @@ def test_a_run_starts_from_another(started: Run, tmp_path: pathlib.Path):
   assert start(':best').init_from.step == 5
   with pytest.raises(UserError, match=':7: no such checkpoint; the steps are 5, 10'):
     start(':7')
-  with pytest.raises(UserError, match='--config.model.N=1 --config.model.d_ff=32$'):
+  with pytest.raises(
+    UserError, match='give --config.model.N=1 --config.model.d_ff=32$'
+  ):
     start(N=3, d_ff=64)
   for spoil in (lambda: manifest(10).write_text('{}')), manifest(10).unlink:
     spoil()

@@ -155,7 +155,7 @@ def _of_run_or_parent(run: Run, name: str) -> str:
   path, parent = run.workdir / name, pathlib.Path(run.config().init_from.run)
   if path.is_file():
     return path.read_text('utf-8')
-  # An exported run has its parent's name alone, which is no path.
+  # An exported run keeps its parent's name, not its path.
   if not parent.is_absolute() or not (parent / 'config.json').is_file():
     return ''
   return _of_run_or_parent(Run(parent), name)

@@ -49,7 +49,7 @@ ELSEWHERE = {
   'train_steps': 'steps num_steps epochs num_epochs max_epoch max_steps max_update',
   'warmup_steps': 'warmup warmup_updates',
 }
-# The units of those that other programs measure otherwise.
+# Units of the keys that other programs measure in other units.
 UNITS = {
   'keep_checkpoints': 'checkpoints, not epochs',
   'rate_factor': 'a factor of Equation 3',
@@ -204,10 +204,7 @@ def _key_elsewhere(name: str) -> str:
 
 
 def _nearest(name: str, keys: Collection[str]) -> str:
-  """Returns a hint at keys whose names, or last parts, are spelt like `name`.
-
-  Returns '' if none is.
-  """
+  """Returns a hint at keys whose names, or last parts, are spelt like `name`, or ''."""
   spelt = {s.casefold(): key for key in keys for s in (key, key.rpartition('.')[2])}
   ways = difflib.get_close_matches(name.casefold(), spelt, cutoff=0.75)
   near = ' or '.join(dict.fromkeys(f'--config.{spelt[way]}' for way in ways))
