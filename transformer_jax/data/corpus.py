@@ -121,7 +121,8 @@ class Overlap(msgspec.Struct):
   pair: int | None = None
 
   def __str__(self) -> str:
-    return ', '.join(f'{n:,} {name}s' for name, n in self.counts().items())
+    counts = self.counts().items()
+    return ', '.join(f'{n:,} {name}{"s" * (n != 1)}' for name, n in counts)
 
   def counts(self) -> dict[str, int]:
     """Returns the numbers that the card has, by name."""
