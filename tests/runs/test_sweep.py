@@ -136,7 +136,6 @@ def slurm(tmp_path: pathlib.Path, monkeypatch) -> pathlib.Path:
   """Has stand-ins for Slurm's commands; returns a copy of what was submitted."""
   if importlib.util.find_spec('submitit') is None:
     pytest.skip('submitit is not installed')
-  monkeypatch.setenv('SUBMITIT_PREEMPT_SIGNAL', '')  # to have it restored
   submitted = tmp_path / 'submitted'
   bodies = {'srun': '', 'sbatch': f'cp "$1" {submitted}; echo Submitted batch job 12'}
   for name, body in bodies.items():
@@ -152,8 +151,9 @@ def test_submitted_once(slurm: pathlib.Path, tmp_path: pathlib.Path):
   run(jobs[:1])
   assert sweep.submit(tmp_path / 'runs', jobs, words) == ['12_0: b', '12_1: c']
   text = slurm.read_text()
-  for words in ('--time=90', '--gpus-per-node=8', '--partition=fast', 'USR1@90'):
-    assert words in text
+  for word in ('--time=90', '--gpus-per-node=8', '--partition=fast', 'USR2@90'):
+    assert word in text
+  assert sweep.submit(tmp_path / 'runs', jobs[:1], words) == ['1 of 1 runs are done']
 
 
 def test_a_job_of_slurm_saves_when_its_time_is_up(slurm, tmp_path: pathlib.Path):
@@ -161,9 +161,9 @@ def test_a_job_of_slurm_saves_when_its_time_is_up(slurm, tmp_path: pathlib.Path)
   job = make_job(tmp_path, 'slow', SAVES + SLOW)
   one, queued = sweep.Submission(job), []
   handle = lambda *_: queued.append(one.checkpoint())
-  before = [(n, signal.getsignal(n)) for n in (signal.SIGTERM, signal.SIGUSR1)]
-  signal.signal(signal.SIGUSR1, handle)
-  thread = signalled(signal.SIGUSR1, job.run.workdir / 'ready')
+  before = [(n, signal.getsignal(n)) for n in (signal.SIGTERM, signal.SIGUSR2)]
+  signal.signal(signal.SIGUSR2, handle)
+  thread = signalled(signal.SIGUSR2, job.run.workdir / 'ready')
   assert one() == 75 and (job.run.workdir / 'saved').exists()
   thread.join()
   assert queued[0].function() == 0 and job.is_done()

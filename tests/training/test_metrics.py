@@ -113,11 +113,9 @@ def test_records_and_events_are_cut_back_on_resume(checkpoint: int, tmp_path):
     (length,) = struct.unpack('<Q', content[:8])
     events.append(Event.FromString(content[12 : 12 + length]))
     content = content[16 + length :]
-  _, *events, shown = events
+  _, begin, *events, shown = events
   assert shown.step == 9 and 'translation: eins' in str(shown.summary)
-  if checkpoint:
-    begin, *events = events
-    assert (begin.step, begin.session_log.status) == (4, 1)
+  assert (begin.step, begin.session_log.status) == (checkpoint + 1, 1)
   for step, event in enumerate(events, checkpoint + 1):
     shown = {value.tag: value.simple_value for value in event.summary.value}
     expected = record(step) | {'target_tokens_per_second': 20}

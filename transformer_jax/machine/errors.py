@@ -61,7 +61,8 @@ def _user_message(error: BaseException | None) -> str | None:
     return (
       f'out of memory ({error}): a smaller model, batch or beam takes less, and in '
       'training more slices of the same batch (--config.slices), in a search fewer '
-      "positions at once (decode_tokens in the run's config.json)"
+      'positions at once (--config.decode_tokens in training, else decode_tokens in '
+      "the run's config.json)"
     )
   if isinstance(error, OSError):
     of_disk = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)

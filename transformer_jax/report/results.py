@@ -232,7 +232,8 @@ def _distinct_name(home: pathlib.Path, homes: set[pathlib.Path]) -> str:
 
 # Which results one table may compare
 
-# Keys that cannot change a score; the corpus's identity stands for those of CORPUS.
+# Keys that cannot change a checkpoint's score; the corpus's identity stands for those
+# of CORPUS.
 NO_INFLUENCE = frozenset(
   name for name, key in KEYS.items() if key.tags in (Tag.CORPUS, Tag.BOOKKEEPING)
 )

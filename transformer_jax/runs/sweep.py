@@ -239,7 +239,7 @@ def submit(
     workdir: gets the logs, in submitit/.
     parameters: KEY=VALUE of submitit's AutoExecutor.update_parameters.
 
-  Returns: a line on each job: its number and its name.
+  Returns: a line on each job, its number and its name, or that all runs are done.
 
   Raises:
     UserError: `parameters` lack timeout_min, which submitit takes to be 5.
@@ -248,8 +248,6 @@ def submit(
   values = {key: int(value) if value.isdecimal() else value for key, _, value in pairs}
   if 'timeout_min' not in values:
     raise UserError('--submit=slurm needs --slurm=timeout_min=MINUTES')
-  # USR1 makes a trainer save; USR2, which submitit sends by default, would kill it.
-  os.environ['SUBMITIT_PREEMPT_SIGNAL'] = 'USR1'
   import submitit  # of an extra
 
   executor = submitit.AutoExecutor(
@@ -257,6 +255,8 @@ def submit(
   )
   executor.update_parameters(name='sweep', **values)
   waiting = [job for job in jobs if not job.is_done()]
+  if not waiting:
+    return [f'{len(jobs)} of {len(jobs)} runs are done']
   with executor.batch():
     submitted = [executor.submit(Submission(job)) for job in waiting]
   return [f'{s.job_id}: {j.name}' for s, j in zip(submitted, waiting, strict=True)]

@@ -288,10 +288,12 @@ def _open_events(run: Run, start: int) -> RecordWriter:
   folder.mkdir(exist_ok=True)
   now = time.time()
   name = f'events.out.tfevents.{now:.0f}.{socket.gethostname()}.step-{start}'
-  events = [Event(wall_time=now, file_version='brain.Event:2')]
-  if start:  # so that TensorBoard drops what an earlier process logged after this step
-    restart = SessionLog(status=SessionLog.START)
-    events.append(Event(wall_time=now, step=start + 1, session_log=restart))
+  # So that TensorBoard drops what an earlier process logged after this step
+  restart = SessionLog(status=SessionLog.START)
+  events = [
+    Event(wall_time=now, file_version='brain.Event:2'),
+    Event(wall_time=now, step=start + 1, session_log=restart),
+  ]
   writer = RecordWriter(str(folder / name))
   for event in events:
     writer.write(event.SerializeToString())
