@@ -140,6 +140,7 @@ def test_a_parser_may_write_numbers_and_read_whole_words(tmp_path: pathlib.Path)
   config = config_of(tmp_path)
   with (tmp_path / 'train.mrg').open('a') as file:
     file.write(sentence(random.Random(0)).replace('NN dog', 'NN rare'))
+    file.write('\n' + (tmp_path / 'dev.mrg').read_text())
   config.data.update({'numbers': True, 'whole_words': True})
   config.data.files.train = ('train', 'train+subtrees')
   config.model.update({'vocab_size': 30, 'target_vocab_size': 30})
@@ -151,6 +152,8 @@ def test_a_parser_may_write_numbers_and_read_whole_words(tmp_path: pathlib.Path)
   both = zip(*counts, strict=True)
   assert lengths[0] == [words + 1 for words in counts[0]]
   assert lengths[1] == [words + tokens + 1 for words, tokens in both]
+  shared = corpus.card.splits['dev'].overlap['train']
+  assert shared.source == shared.target == shared.pair == 5
   with pytest.raises(UserError, match='whole_words needs a vocabulary of the target'):
     config.model.target_vocab_size = 0
     prepare.ensure(config, TREES, tmp_path / 'another', tmp_path)

@@ -62,11 +62,13 @@ def test_footnotes_say_what_can_be_compared():
   first, second = of_row(), changed(of_row('C1'), decode_dtype=None)
   overlap = {'train': Overlap(3, 2, 1), 'test': Overlap(4, 0, 0)}
   both = [scored(x) for x in (first, changed(first, overlap=overlap), second)]
+  both.append(both[1]._replace(translations=['a'] * 10))
   other = scored(changed(first, text='tokenised', paper_bleu=first.scores['chrf']))
   notes = listing.footnotes([*both, other])
   start = 'val+test_2016_flickr, detokenised, corpus c0ffeec0ffee, 6,000 pieces'
-  of_splits = 'source sentences 3 in train, 4 in test; of its references 2 in train'
-  assert notes[0].startswith(f'¹ {start}, decoded in float32. Of its {of_splits}')
+  counts = '3 (30.0%) in train, 4 (40.0%) in test; of its references 2 (20.0%) in train'
+  of_splits = f'Of its source sentences {counts}'
+  assert notes[0].startswith(f'¹ {start}, decoded in float32. {of_splits}')
   names = {'sacreBLEU': 'sacrebleu', 'BLEU': 'paper_bleu', 'chrF': 'chrf'}
   signatures = '; '.join(f'{title}: nrefs:1|{x}' for title, x in names.items())
   assert notes[0].endswith(f'. {signatures}.')

@@ -80,6 +80,8 @@ def test_the_whole_report(prepared, tmp_path: pathlib.Path, capsys):
   (tmp_path / 'run.half').mkdir()
   (tmp_path / 'run.half' / 'result.json').write_text('{"split": ')
   mine = tmp_path / 'mine.jsonl'
+  with pytest.raises(UserError, match='mine.jsonl: no such file'):
+    whole(tmp_path, prepared, f'--curve={mine}')
   mine.write_text('{"step": 1, "lr": 0.1}\n')
   with pytest.raises(UserError, match='mine.jsonl: no line such as'):
     whole(tmp_path, prepared, f'--curve={mine}')

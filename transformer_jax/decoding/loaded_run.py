@@ -2,7 +2,7 @@
 
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -110,34 +110,27 @@ class LoadedRun:
 
     Warns, once, of each kind of text that the model cannot translate well.
     """
-    return [best.text for (best,) in self._translate(sentences, 1, iter)]
+    return [best.text for (best,) in self._translate(sentences, 1)]
 
   def hypotheses(
-    self,
-    sentences: Sequence[str],
-    progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
-    *,
-    nbest: int | None = None,
+    self, sentences: Sequence[str], *, nbest: int | None = None
   ) -> list[list[Hypothesis]]:
     """Returns at most `nbest` translations of each sentence, best first.
 
     Each has its text, its score (log P / length penalty, in nats) and its pieces' ids.
 
     Args:
-      progress: wraps the iterable of batches, as tqdm does.
       nbest: from 1 to the search's beam. None: the beam. A search for fewer ends
         sooner.
     """
     nbest = self.config.beam if nbest is None else nbest
     if not 1 <= nbest <= self.config.beam:
       raise ValueError(f'nbest={nbest}: 1 to {self.config.beam}, which is the beam')
-    return self._translate(sentences, nbest, progress)
+    return self._translate(sentences, nbest)
 
-  def _translate(
-    self, sentences: Sequence[str], nbest: int, progress: Callable[..., Iterable[Any]]
-  ) -> list[list[Hypothesis]]:
+  def _translate(self, sentences: Sequence[str], nbest: int) -> list[list[Hypothesis]]:
     check_strings(sentences, sentences)
-    translations = self.translator.translate(sentences, nbest, progress)
+    translations = self.translator.translate(sentences, nbest)
     for message in self.translator.warnings():
       kind = message.partition(':')[0]
       if kind not in self._warned:

@@ -432,8 +432,10 @@ class Preparation:
 
     def rows(split: str) -> Iterator[tuple[str, str, tuple[str, str]]]:
       """Yields what is compared of each pair: source, target, both."""
+      # Training text is converted already: a tree's words may have become numbers.
+      convert = (lambda line: line) if split == 'train' else self._target
       for pair in zip(*map(cleaning.chosen_lines, self._texts[split]), strict=True):
-        source, target = map(_words, pair)
+        source, target = _words(pair[0]), _words(convert(pair[1]))
         yield source, target, (source, target)
 
     texts = {split: [*rows(split)] for split in held_out}

@@ -8,7 +8,13 @@ from typing import Any, NamedTuple
 from transformer_jax.machine.errors import UserError
 from transformer_jax.report import figures
 from transformer_jax.report.page import DASH, Block, heading, table, table_of
-from transformer_jax.report.results import HeldOut, ScoredRun, shown_metrics, signatures
+from transformer_jax.report.results import (
+  HeldOut,
+  ScoredRun,
+  distinct_name,
+  shown_metrics,
+  signatures,
+)
 from transformer_jax.runs.records import read_records
 from transformer_jax.scoring.bleu import Score
 from transformer_jax.scoring.translations import (
@@ -54,7 +60,7 @@ def footnotes(runs: Sequence[ScoredRun]) -> list[str]:
     what = ', '.join(filter(None, (scores.test_set, scores.text)))
     text = f'{mark} {what}, corpus {scores.corpus[:12]}, {scores.pieces:,} pieces'
     text += f', decoded in {scores.decode_dtype}. ' if scores.decode_dtype else '. '
-    text += max(map(overlap, alike))
+    text += max(map(overlap, alike), key=len)
     if scores.signatures in first:
       text += f'Scored as {first[scores.signatures]}.'
     else:
@@ -123,9 +129,13 @@ def curves(runs: Sequence[ScoredRun], over: Sequence[pathlib.Path]) -> list[Bloc
     over: files like metrics.jsonl, of training with any program.
 
   Raises:
-    UserError: a file of `over` is damaged, or measured nothing.
+    UserError: a file of `over` is missing or damaged, or measured nothing.
   """
-  yours = [(path.name, read_records(path)) for path in over]
+  for path in over:
+    if not path.is_file():
+      raise UserError(f'{path}: no such file')
+  names = [distinct_name(path, {*over}) for path in over]
+  yours = [(name, read_records(path)) for name, path in zip(names, over, strict=True)]
   for path, (_, records) in zip(over, yours, strict=True):
     measured = (r.get(key) for r in records for key in figures.MEASURED)
     if all(value is None for value in measured):

@@ -208,13 +208,6 @@ TABLE_4 = (
 )
 
 
-class Training(NamedTuple):
-  """How a model was trained on one machine with 8 P100 (section 5.2)."""
-
-  hours: float
-  averaged: int  # checkpoints, section 6.1
-
-
-TRAINING = {'base': Training(12, 5), 'big': Training(3.5 * 24, 20)}
+AVERAGED = {'base': 5, 'big': 20}  # checkpoints, section 6.1
 BEAM, ALPHA = 4, 0.6  # section 6.1
 TEST_SETS = {'dev': 'newstest2013', 'test': 'newstest2014'}

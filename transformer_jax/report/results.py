@@ -188,7 +188,7 @@ def read(paths: Sequence[pathlib.Path], outputs: Mapping[str, Output]) -> Result
     _read_path(path, outputs, results)
   runs = results.evaluations
   homes = {run.home for run in runs}
-  named = [run._replace(name=_distinct_name(run.home, homes)) for run in runs]
+  named = [run._replace(name=distinct_name(run.home, homes)) for run in runs]
   return results._replace(evaluations=named)
 
 
@@ -222,7 +222,7 @@ def _read_path(
   results.evaluations.extend(sorted(evaluations, key=lambda run: order(run.result)))
 
 
-def _distinct_name(home: pathlib.Path, homes: set[pathlib.Path]) -> str:
+def distinct_name(home: pathlib.Path, homes: set[pathlib.Path]) -> str:
   """Returns the last folders of a path, as many as tell it from all other `homes`."""
   for n in range(1, len(home.parts)):
     if sum(other.parts[-n:] == home.parts[-n:] for other in homes) == 1:
@@ -387,7 +387,7 @@ def unmet_conditions(run: ScoredRun, table: int, averaged: int = 1) -> Iterator[
   result = run.result
   pairs = ['en-de']
   if table == 2:
-    pairs, averaged = ['en-de', 'en-fr'], paper.TRAINING[str(run.row)].averaged
+    pairs, averaged = ['en-de', 'en-fr'], paper.AVERAGED[str(run.row)]
   if run.pair not in pairs:
     yield f'{run.pair}, not {" or ".join(pairs)}'
   if table == 2 and run.test_set != paper.TEST_SETS['test']:

@@ -33,8 +33,8 @@ WINDOW, WORSE_NATS = 100, 0.1
 
 
 def perplexity(nats: float) -> float:
-  """Returns exp(nats) of a mean per token, capped where math.exp() would overflow."""
-  return math.exp(min(nats, 700.0))
+  """Returns exp(nats) of a mean per token, capped so that its square is a float."""
+  return math.exp(min(nats, 300.0))
 
 
 class Meter:
