@@ -153,10 +153,9 @@ def differences(group: Group, compare: Compare) -> Differences:
   if 'base' not in group.table_3:
     return {}
   base, noises = group.table_3['base'], pool_noise(group)
-  ordered = lambda runs: sorted(runs, key=lambda run: run.seed)
   every = {}
   for row, results in group.table_3.items():
-    pairs = [*zip(ordered(results), ordered(base), strict=False)]
+    pairs = [*zip(results, base, strict=False)]
     signs = expected_signs(row) if row in paper.TABLE_3 else [None] * len(JUDGED)
     ours = []
     for metric, pooled, sign in zip(JUDGED, noises, signs, strict=True):

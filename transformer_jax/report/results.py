@@ -243,7 +243,7 @@ VARIED = frozenset({*keys_of(Tag.CELL), *keys_of(Tag.VARIES)})
 
 
 class Group(NamedTuple):
-  """Runs that can be compared; each row holds one result for each of its seeds."""
+  """Runs that can be compared; each row holds a result for each seed, in order."""
 
   base: Cells
   averaged: int  # checkpoints of a result of Table 3
@@ -375,6 +375,8 @@ def _group(base: Cells, members: Sequence[ScoredRun], averaged: int) -> Group:
       tables.omissions.append(f'{name} (row {row}) is not in Table {number}: {reasons}')
     else:
       table.setdefault(row, []).append(best)
+  for runs in [*tables.table_2.values(), *tables.table_3.values()]:
+    runs.sort(key=lambda run: run.seed)
   return tables
 
 
