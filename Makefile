@@ -68,7 +68,7 @@ test: $(VENV)/.installed.tests
 	@if test -e /dev/nvidia0 && ls -d $(VENV)/lib/*/site-packages/jax_plugins/xla_cuda* > /dev/null 2>&1; then $(MAKE) native; fi
 
 # Tests of the kernels on an NVIDIA GPU that is here; runs/gpu/tests.json has the results.
-native:
+native: $(VENV)/.installed.tests
 	@rm -f runs/gpu/tests.json
 	$(BIN)/python -m benchmarks.gpu --output=runs/gpu --only=tests
 

@@ -75,7 +75,8 @@ def test(output: pathlib.Path, which: str = 'not slow') -> str:
   try:
     run('pytest', 'tests/model/test_ops_gpu.py', *options, platform=platform)
   finally:
-    cases = [*xml.parse(report).getroot().iter('testcase')]
+    # Without pytest there is no report.
+    cases = [*xml.parse(report).getroot().iter('testcase')] if report.exists() else []
     outcome = lambda case: next((child.tag for child in case), 'passed')
     outcomes = {case.get('name'): outcome(case) for case in cases}
     files.write_json(output, outcomes)

@@ -97,7 +97,7 @@ class Translator:
   ) -> list[list[Hypothesis]]:
     """Returns at most `nbest` hypotheses of each sentence, best first.
 
-    `nbest` is at most the beam; LoadedRun.hypotheses() has the arguments.
+    `nbest` is at most the beam. `progress` wraps the iterable of batches, as tqdm does.
     """
     vocabulary = self._vocabularies.source
     sentences = [text.input_line(line, self._config.data) for line in sentences]

@@ -208,6 +208,13 @@ TABLE_4 = (
 )
 
 
-AVERAGED = {'base': 5, 'big': 20}  # checkpoints, section 6.1
+class Training(NamedTuple):
+  """How a model was trained on one machine with 8 P100 (section 5.2)."""
+
+  hours: float
+  averaged: int  # checkpoints, section 6.1
+
+
+TRAINING = {'base': Training(12, 5), 'big': Training(3.5 * 24, 20)}
 BEAM, ALPHA = 4, 0.6  # section 6.1
 TEST_SETS = {'dev': 'newstest2013', 'test': 'newstest2014'}

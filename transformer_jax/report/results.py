@@ -389,7 +389,7 @@ def unmet_conditions(run: ScoredRun, table: int, averaged: int = 1) -> Iterator[
   result = run.result
   pairs = ['en-de']
   if table == 2:
-    pairs, averaged = ['en-de', 'en-fr'], paper.AVERAGED[str(run.row)]
+    pairs, averaged = ['en-de', 'en-fr'], paper.TRAINING[str(run.row)].averaged
   if run.pair not in pairs:
     yield f'{run.pair}, not {" or ".join(pairs)}'
   if table == 2 and run.test_set != paper.TEST_SETS['test']:
