@@ -75,6 +75,11 @@ def test_footnotes_say_what_can_be_compared():
   assert notes[1] == f'² {start}. Scored as ¹.'
   assert 'tokenised, ' in notes[2] and 'BLEU: nrefs:1|chrf' in notes[2]
   assert len(notes) == 3
+  counts = 'source sentences 3 in train, 4 in test; of its references 2 in train, 0 in '
+  counts += 'test; of its pairs 1 in train, 0 in test. '
+  assert listing.overlap(both[1]) == f'Of its {counts}', (
+    'no shares without translations'
+  )
 
 
 def test_a_run_is_represented_by_its_newest_step_as_its_config_decodes():

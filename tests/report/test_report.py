@@ -86,9 +86,12 @@ def test_the_whole_report(prepared, tmp_path: pathlib.Path, capsys):
   with pytest.raises(UserError, match='mine.jsonl: no line such as'):
     whole(tmp_path, prepared, f'--curve={mine}')
   mine.write_text('{"step": 1, "loss": 9}\n{"step": 2, "loss": 8, "val": 3}\n')
-  pages = f'--html={tmp_path / "page.html"}', f'--curve={mine}'
+  other = tmp_path / 'other' / 'mine.jsonl'
+  other.parent.mkdir()
+  shutil.copy(mine, other)
+  pages = f'--html={tmp_path / "page.html"}', f'--curve={mine},{other}'
   text = whole(tmp_path, prepared, '--samples=2', *pages)
-  assert 'mine.jsonl' in (tmp_path / 'new/whole.curves.svg').read_text()
+  assert 'other/mine.jsonl' in (tmp_path / 'new/whole.curves.svg').read_text()
   overlap = 'source sentences 3 (50.0%) in train; of its references 2 (33.3%) in train'
   assert f'Of its {overlap}; of its pairs 1 (16.7%) in train. ' in text
   assert 'run.half/result.json: damaged' in text

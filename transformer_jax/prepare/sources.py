@@ -215,8 +215,8 @@ def sacrebleu_source(stem: str, languages: tuple[str, str]) -> Source:
   ):
     raise UserError(
       f'{stem}: sacreBLEU has no such set of two SGML files in {pair}. It has some up '
-      'to WMT18; `sacrebleu --list` names them. For files of yours give their folder '
-      'as --raw_dir'
+      'to WMT18; `sacrebleu --list` names them. If you mean files of your own, give '
+      f'their folder as --raw_dir, and leave out {SACREBLEU!r}'
     )
   folder = pathlib.Path(utils.SACREBLEU_DIR, name)
   paths = tuple(folder / 'raw' / member for member in members)

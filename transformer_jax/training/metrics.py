@@ -33,7 +33,7 @@ WINDOW, WORSE_NATS = 100, 0.1
 
 
 def perplexity(nats: float) -> float:
-  """Returns exp(nats) of a mean per token, capped so that its square is a float."""
+  """Returns exp(nats) of a mean per token, capped so that its square is finite."""
   return math.exp(min(nats, 300.0))
 
 
