@@ -49,7 +49,7 @@ ELSEWHERE = {
   'train_steps': 'steps num_steps epochs num_epochs max_epoch max_steps max_update',
   'warmup_steps': 'warmup warmup_updates',
 }
-# Units of the keys that other programs measure in other units.
+# Units of keys that other programs measure in other units.
 UNITS = {
   'keep_checkpoints': 'checkpoints, not epochs',
   'rate_factor': 'a factor of Equation 3',

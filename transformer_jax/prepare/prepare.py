@@ -432,8 +432,8 @@ class Preparation:
 
     def rows(split: str) -> Iterator[tuple[str, str, tuple[str, str]]]:
       """Yields what is compared of each pair: source, target, both."""
-      # Training text is converted already: a tree's words may have become numbers.
-      convert = (lambda line: line) if split == 'train' else self._target
+      # The file of training targets is converted already: trees may have numbers.
+      convert = str if split == 'train' else self._target
       for pair in zip(*map(cleaning.chosen_lines, self._texts[split]), strict=True):
         source, target = _words(pair[0]), _words(convert(pair[1]))
         yield source, target, (source, target)

@@ -131,12 +131,12 @@ def curves(runs: Sequence[ScoredRun], over: Sequence[pathlib.Path]) -> list[Bloc
   Raises:
     UserError: a file of `over` is missing or damaged, or measured nothing.
   """
+  yours = []
   for path in over:
     if not path.is_file():
       raise UserError(f'{path}: no such file')
-  names = [distinct_name(path, {*over}) for path in over]
-  yours = [(name, read_records(path)) for name, path in zip(names, over, strict=True)]
-  for path, (_, records) in zip(over, yours, strict=True):
+    records = read_records(path)
+    yours.append((distinct_name(path, {*over}), records))
     measured = (r.get(key) for r in records for key in figures.MEASURED)
     if all(value is None for value in measured):
       keys = ', '.join(figures.MEASURED)

@@ -222,18 +222,18 @@ def _read_path(
   results.evaluations.extend(sorted(evaluations, key=lambda run: order(run.result)))
 
 
-def distinct_name(home: pathlib.Path, homes: set[pathlib.Path]) -> str:
-  """Returns the last folders of a path, as many as tell it from all other `homes`."""
-  for n in range(1, len(home.parts)):
-    if sum(other.parts[-n:] == home.parts[-n:] for other in homes) == 1:
-      return str(pathlib.Path(*home.parts[-n:]))
-  return str(home)
+def distinct_name(path: pathlib.Path, paths: set[pathlib.Path]) -> str:
+  """Returns the last parts of a path, as many as tell it from all other `paths`."""
+  for n in range(1, len(path.parts)):
+    if sum(other.parts[-n:] == path.parts[-n:] for other in paths) == 1:
+      return str(pathlib.Path(*path.parts[-n:]))
+  return str(path)
 
 
 # Which results one table may compare
 
-# Keys that cannot change a checkpoint's score; the corpus's identity stands for those
-# of CORPUS.
+# Keys that cannot change the score of a checkpoint. Those of CORPUS are compared by the
+# corpus's identity.
 NO_INFLUENCE = frozenset(
   name for name, key in KEYS.items() if key.tags in (Tag.CORPUS, Tag.BOOKKEEPING)
 )
@@ -243,7 +243,7 @@ VARIED = frozenset({*keys_of(Tag.CELL), *keys_of(Tag.VARIES)})
 
 
 class Group(NamedTuple):
-  """Runs that can be compared; each row holds a result for each seed, in order."""
+  """Runs that can be compared. Each row holds one result per seed, sorted by seed."""
 
   base: Cells
   averaged: int  # checkpoints of a result of Table 3

@@ -25,8 +25,8 @@ ARRAYS = 'parameters.safetensors'  # in params/, where an export wrote the check
 
 
 # A run that is resumed may change these. They decide what is kept and logged, and when
-# training ends, but no parameter, except that `kernels` change its rounding. best_by
-# may not change: the best step by another measure may have no checkpoint any more.
+# training ends. They change no parameter, but `kernels` changes its rounding.
+# best_by may not change: the best step by another measure may have no checkpoint.
 RESUMABLE = {*configs.keys_of(configs.Tag.BOOKKEEPING), 'train_steps'} - {
   'row',
   'init_from.run',

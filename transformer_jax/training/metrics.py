@@ -288,7 +288,7 @@ def _open_events(run: Run, start: int) -> RecordWriter:
   folder.mkdir(exist_ok=True)
   now = time.time()
   name = f'events.out.tfevents.{now:.0f}.{socket.gethostname()}.step-{start}'
-  # So that TensorBoard drops what an earlier process logged after this step
+  # At START TensorBoard drops what an earlier process logged from that step on.
   restart = SessionLog(status=SessionLog.START)
   events = [
     Event(wall_time=now, file_version='brain.Event:2'),
